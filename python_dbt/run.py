@@ -163,7 +163,7 @@ def _dbt(project: Project, *arguments: str, failed: str) -> None:
     if code is None:
         raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed)
     if code:
-        lines = problems(output) or [f"exit code {code}"]
+        lines = error_lines(output) or [f"exit code {code}"]
         raise UserError(
             f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
             f"dbt's log is {project.log}",
@@ -205,7 +205,7 @@ def _run(command: list[str], directory: Path, env: dict[str, str], allowed: floa
     return None if is_late.is_set() else process.returncode, "".join(lines)
 
 
-def problems(output: str) -> list[str]:
+def error_lines(output: str) -> list[str]:
     """Return what failed according to dbt's output: nodes, Spark's reasons, complaints about the project.
 
     Everything else stays out, not only because of its length: it may quote rows.

@@ -19,11 +19,11 @@ from python_common.errors import UserError
 
 
 class MalformedError(ValueError):
-    """A value is not what its type asks for. `problem` goes on after the variable's name: "is not a URL"."""
+    """A value is not what its type asks for. `issue` goes on after the variable's name: "is not a URL"."""
 
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
+    def __init__(self, issue: str, remedy: str) -> None:
+        super().__init__(issue)
+        self.issue = issue
         self.remedy = remedy
 
 
@@ -196,7 +196,7 @@ def _to_user_error(model: type[Variables], error: ValidationError) -> UserError:
     name = model.variable(last) if last in model.model_fields else last
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, MalformedError):
-        return UserError(f"{name} {cause.problem}", cause.remedy)
+        return UserError(f"{name} {cause.issue}", cause.remedy)
     if first["type"] == "missing":
         return _missing(name)
     field = fields(model)[name]

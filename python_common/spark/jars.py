@@ -163,7 +163,7 @@ def _download(artifact: Artifact, sha256: str | None, path: Path) -> None:
         try:
             _continue(url, part)
         except (OSError, HTTPException, ValueError) as error:  # the address may be malformed
-            problem = f"{artifact} cannot be fetched from {url}: {error}"
+            issue = f"{artifact} cannot be fetched from {url}: {error}"
             if isinstance(error, urllib.error.HTTPError) and error.code in {401, 403, 404}:
                 break
             continue
@@ -171,8 +171,8 @@ def _download(artifact: Artifact, sha256: str | None, path: Path) -> None:
             part.replace(path)
             return
         part.unlink()
-        problem = f"{url} differs from jars.lock in its SHA-256"
-    raise UserError(problem, "Try again, or name a mirror of Maven Central in MAVEN_REPOSITORY_URL")
+        issue = f"{url} differs from jars.lock in its SHA-256"
+    raise UserError(issue, "Try again, or name a mirror of Maven Central in MAVEN_REPOSITORY_URL")
 
 
 def _continue(url: str, part: Path) -> None:

@@ -35,8 +35,8 @@ METRICS = {
 
 def end(undelivered: list[UserError], is_incomplete: bool = False) -> None:
     """End the command: with exit code 4 if something failed or is withheld, else with 3 if a notification failed."""
-    for problem in undelivered:
-        log.error("a notification failed: %s", problem)
+    for error in undelivered:
+        log.error("a notification failed: %s", error)
     if is_incomplete:
         raise typer.Exit(WITHHELD)
     if undelivered:

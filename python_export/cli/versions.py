@@ -65,13 +65,13 @@ def verify(
             results.append(audit(target, catalog, path, Path(scratch)))
     results += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
     results += index.audit(target)
-    failed = [result for result in results if result.problems]
+    failed = [result for result in results if result.issues]
     if as_json:
         print_json(results)
     else:
         for result in results:
-            for problem in result.problems or (result.note or "OK",):
-                console.print(f"{result.path}: {problem}")
+            for issue in result.issues or (result.note or "OK",):
+                console.print(f"{result.path}: {issue}")
     if failed:
         named = ", ".join(result.path for result in failed)
         raise UserError(

@@ -126,5 +126,5 @@ def read_meta(reader: TypeAdapter[Declared], meta: Any, location: str) -> Declar
     try:
         return reader.validate_python(meta)
     except ValidationError as error:
-        wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        wrong = ", ".join(".".join(map(str, issue["loc"])) for issue in error.errors())
         raise UserError(f"{location} is wrong at {wrong}", "See docs/export.md for its keys") from None

@@ -59,7 +59,7 @@ def notify(
     with alone(catalog, "notify", "notify") as lease:
         target = open_target(settings)
         unreadable: list[ManifestError] = []
-        problems: list[UserError] = []
+        errors: list[UserError] = []
         if not is_announced(settings, target, channels.root):
             log.info(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
             return []
@@ -69,7 +69,7 @@ def notify(
             _record_overdue(catalog, target, Project(PROJECT_ROOT, env), channels, now or datetime.now(UTC))
         # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
         except Exception as error:
-            problems.append(to_user_error(error))
+            errors.append(to_user_error(error))
         if not channels.smtp and not channels.webhook:
             log.info("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
@@ -77,7 +77,7 @@ def notify(
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
         by_key = _announcements(target, versions, _report_specs(env), unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
-        return [*problems, *unreadable, *_deliver(channels, target, pending, by_key, catalog, lease.require)]
+        return [*errors, *unreadable, *_deliver(channels, target, pending, by_key, catalog, lease.require)]
 
 
 def alert(env: Mapping[str, str], week: IsoWeek, error: UserError, at: datetime | None = None) -> list[UserError]:
@@ -110,8 +110,8 @@ def only_run(
             try:
                 undelivered = alert(env, exported.week, error, killed.at)
                 lease.reported()
-            except Exception as problem:  # the run itself must not end for it
-                undelivered = [to_user_error(problem, settings)]
+            except Exception as cause:  # the run itself must not end for it
+                undelivered = [to_user_error(cause, settings)]
         exported.undelivered += undelivered
         try:
             yield lease
@@ -129,8 +129,8 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
     """
     try:
         yield
-    except Exception as problem:
-        error = to_user_error(problem, settings)
+    except Exception as cause:
+        error = to_user_error(cause, settings)
         undelivered: list[UserError] = []
         try:
             step = f"{exported.step}: " if exported.step else ""
@@ -140,12 +140,12 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
         except Exception as second:  # any error here must not replace the first one
             undelivered.append(to_user_error(second, settings))
         _log_undelivered(undelivered)
-        raise error from (None if isinstance(problem, UserError) else problem)
+        raise error from (None if isinstance(cause, UserError) else cause)
 
 
-def _log_undelivered(problems: Iterable[UserError]) -> None:
-    for problem in problems:
-        log.error("not delivered: %s", problem)
+def _log_undelivered(errors: Iterable[UserError]) -> None:
+    for error in errors:
+        log.error("not delivered: %s", error)
 
 
 def _record_overdue(catalog: Catalog, target: Target, project: Project, channels: Channels, now: datetime) -> None:
@@ -208,7 +208,7 @@ def _deliver(
 
     `require` is asked before each message, and raises if another process delivers.
     """
-    problems: dict[str, UserError] = {}
+    errors: dict[str, UserError] = {}
     senders: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
         "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
         "webhook": partial(messages.calls, channels.webhook, by_key) if channels.webhook else None,
@@ -217,11 +217,11 @@ def _deliver(
         rows = [entry for entry in pending if getattr(entry, channel) == outbox.PENDING]
         if messages_of is None and rows:
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
-            problems[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
+            errors[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
         elif messages_of is not None:
-            for problem in _send_all(channel, messages_of(rows), channels.patience, catalog, require):
-                problems[problem.message] = problem
-    return list(problems.values())
+            for error in _send_all(channel, messages_of(rows), channels.patience, catalog, require):
+                errors[error.message] = error
+    return list(errors.values())
 
 
 def _send_all(
@@ -242,7 +242,7 @@ def _send_all(
                 stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
                 reraise=True,
             )
-            problem = again(message.try_once)
+            refused = again(message.try_once)
         except LeaseLostError:
             raise
         except UserError as error:
@@ -253,8 +253,8 @@ def _send_all(
             if isinstance(error, ChannelDownError):
                 return
             continue
-        if problem:
-            yield problem
+        if refused:
+            yield refused
         if catalog:
             outbox.mark_delivered(catalog, message.entries, channel)
         log.info("%s: sent %s", channel, message)

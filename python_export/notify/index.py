@@ -37,8 +37,8 @@ def audit(target: Target) -> list[CheckResult]:
     """Verify that both files list what is published, and the newest deliveries too."""
     listed = current(target)
     differing = [path for path, _ in _differing(target, listed)]
-    problem = "it is missing or does not list what is published; the next export writes it again"
-    files = [CheckResult(path, (problem,) if path in differing else ()) for path in (FEED, INDEX)]
+    issue = "it is missing or does not list what is published; the next export writes it again"
+    files = [CheckResult(path, (issue,) if path in differing else ()) for path in (FEED, INDEX)]
     return [*files, deliveries.audit(target, listed)]
 
 

@@ -178,13 +178,13 @@ class Message:
             raise TemporaryError(f"The mail server defers {', '.join(later)}", "`lakehouse export notify` tries again")
         if not self.refused:
             return None
-        problem = UserError(
+        error = UserError(
             f"The mail server refused {len(self.refused)} recipients for good: {', '.join(self.refused)}",
             "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO; who has the mail does not get it again",
         )
         if self.is_partly_delivered:
-            return problem
-        raise problem
+            return error
+        raise error
 
 
 def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:

@@ -119,13 +119,13 @@ def _scales(manifest: Manifest) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no problems.
+    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no issues.
 
     `note` is what should be known all the same.
     """
 
     path: str
-    problems: tuple[str, ...]
+    issues: tuple[str, ...]
     note: str = ""
 
 
@@ -143,17 +143,17 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     except FileNotFoundError:
         return CheckResult(path, (f"{one.file} is missing",))
     file = files[manifest.file]
-    problems = [*_files(manifest, path, files, scratch), *_companions(target, manifest, path)]
-    problems += _changes(target, manifest, path, scratch)
+    issues = [*_files(manifest, path, files, scratch), *_companions(target, manifest, path)]
+    issues += _changes(target, manifest, path, scratch)
     for parser, reading in PARSERS.items():
         try:
-            problems += [f"{parser} {problem}" for problem in _reading(manifest, reading(file, manifest, scratch))]
+            issues += [f"{parser} {issue}" for issue in _reading(manifest, reading(file, manifest, scratch))]
         except REFUSALS as error:
-            problems.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
+            issues.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
     try:
-        return CheckResult(path, (*problems, *_table(manifest, catalog, file, scratch)))
+        return CheckResult(path, (*issues, *_table(manifest, catalog, file, scratch)))
     except SnapshotErasedError as error:
-        return CheckResult(path, tuple(problems), error.message)
+        return CheckResult(path, tuple(issues), error.message)
 
 
 def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
@@ -163,8 +163,8 @@ def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch
         with suppress(FileNotFoundError):
             target.fetch(file, scratch)
             return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
-    problem = f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again"
-    return CheckResult(manifest.path, (problem,) if changes_after(target, manifest) else (), note)
+    issue = f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again"
+    return CheckResult(manifest.path, (issue,) if changes_after(target, manifest) else (), note)
 
 
 def audit_pointer(target: Target, dataset: str) -> CheckResult:
@@ -191,30 +191,30 @@ def _are_withdrawn(target: Target, dataset: str) -> bool:
 
 
 def _files(manifest: Manifest, path: str, files: Mapping[str, Path], scratch: Path) -> list[str]:
-    problems = [] if manifest.path == path else [f"the manifest is that of {manifest.path}"]
+    issues = [] if manifest.path == path else [f"the manifest is that of {manifest.path}"]
     for one in manifest.all_files:
         file = files[one.file]
         if (size := file.stat().st_size) != one.bytes:
-            problems.append(f"{one.file} has {size} bytes instead of {one.bytes}")
+            issues.append(f"{one.file} has {size} bytes instead of {one.bytes}")
         if digest(file) != one.sha256:
-            problems.append(f"{one.file} has another SHA-256 than the manifest says")
+            issues.append(f"{one.file} has another SHA-256 than the manifest says")
         if file.suffix == ".parquet" and not is_same(file, files[manifest.file], manifest.columns, scratch):
-            problems.append(f"{one.file} does not have the rows of the CSV")
-    return problems
+            issues.append(f"{one.file} does not have the rows of the CSV")
+    return issues
 
 
 def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
-    problems = []
-    for file, describes, problem in (
+    issues = []
+    for file, describes, issue in (
         (dictionary.FILE, _has_columns, "does not have the file's columns"),
         (datapackage.FILE, datapackage.describes, "does not describe the file"),
     ):
         try:
             if not describes(target.read(_beside(manifest, path, file)), manifest):
-                problems.append(f"{file} {problem}")
+                issues.append(f"{file} {issue}")
         except (OSError, ValueError, csv.Error):
-            problems.append(f"{file} is missing or damaged")
-    return problems
+            issues.append(f"{file} is missing or damaged")
+    return issues
 
 
 def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> list[str]:
@@ -248,10 +248,10 @@ def _has_columns(content: bytes, manifest: Manifest) -> bool:
 def _reading(manifest: Manifest, reading: Reading) -> list[str]:
     nulls = {column.name: column.nulls for column in manifest.columns}
     totals = {column: Decimal(total) for column, total in manifest.control_totals.items()}
-    problems = [f"reads {reading.rows} rows instead of {manifest.rows}"] if reading.rows != manifest.rows else []
+    issues = [f"reads {reading.rows} rows instead of {manifest.rows}"] if reading.rows != manifest.rows else []
     for what, counts, expected in (("number of NULLs in", reading.nulls, nulls), ("total of", reading.totals, totals)):
-        problems += [f"reads another {what} {column}" for column in counts if counts[column] != expected[column]]
-    return problems
+        issues += [f"reads another {what} {column}" for column in counts if counts[column] != expected[column]]
+    return issues
 
 
 def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:

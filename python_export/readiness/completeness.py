@@ -157,8 +157,8 @@ def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Top
     error = ""
     try:
         unread = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS)
-    except UserError as problem:
-        error = problem.message
+    except UserError as unavailable:
+        error = unavailable.message
     # The log before a topic was recreated is no measure of the new one.
     generation = property_keys.generation(catalog.load_table(bronze).properties)
     of_topic = f" and kafka_generation = {generation}" if generation else ""

@@ -55,7 +55,7 @@ def verify(
             report = Report(declaration.topic, declaration.identifier, sample=drawn, error=message)
         reports.append(report)
         if not as_json:
-            console.print("\n  ".join([report.line(), *report.problems, *report.notes]))
+            console.print("\n  ".join([report.line(), *report.issues, *report.notes]))
     if as_json:
         print_json(reports)
     if not all(report.good for report in reports):

@@ -18,7 +18,7 @@ from python_ingest.kafka.offset_range import StoredOffsets
 from python_ingest.kafka.registry import Registry
 from python_ingest.verify.bronze_rows import ERASED, BronzeTable
 from python_ingest.verify.decoded import compare_decoded
-from python_ingest.verify.report import PROBLEMS_NAMED, Report, Sample, offsets_label
+from python_ingest.verify.report import ISSUES_NAMED, Report, Sample, offsets_label
 from python_ingest.verify.topic_log import TopicLog
 
 CHUNK_OFFSETS = 10_000
@@ -68,8 +68,8 @@ def verify_topic(
                 _Partition(report, bronze, log, partition, declaration.on_error == "skip").verify()
             else:
                 report.add(f"partition {partition} is in the table, but not in the topic")
-        for problem in bronze.incomplete_batches():
-            report.add(problem)
+        for issue in bronze.incomplete_batches():
+            report.add(issue)
         if decoded:
             compare_decoded(report, bronze, declaration.key, Registry(settings, wait))
     return report
@@ -107,7 +107,7 @@ class _Partition:
             "select first, until from gaps where partition = $1 and first < $2 order by all limit $3",
             partition,
             begin,
-            PROBLEMS_NAMED,
+            ISSUES_NAMED,
         )
         for start, end in expired_gaps:
             if (start, end) not in self._accepted:
@@ -153,20 +153,20 @@ class _Partition:
             missing = offsets.filter(pc.invert(pc.is_in(offsets, rows["kafka_offset"]))).to_pylist()
             lost = [offset for offset in missing if not any(a <= offset < b for a, b in self._accepted)]
             self._missing += len(lost)
-            self._problems(lost, "missing in the table")
+            self._issues(lost, "missing in the table")
             indexes = pc.index_in(rows["kafka_offset"], offsets)
             foreign = rows["kafka_offset"].filter(pc.is_null(indexes)).to_pylist()
             if foreign and self._log.is_compacted():
                 self._report.expired += len(foreign)
             else:
-                self._problems(foreign, "in the table, but not in the topic")
+                self._issues(foreign, "in the table, but not in the topic")
             rows, records = rows.filter(pc.is_valid(indexes)), records.take(indexes.drop_null())
         is_erased = pc.fill_null(pc.starts_with(rows["decode_error"], ERASED), False)
         empty = pc.and_(pc.is_null(rows["kafka_raw_key"]), pc.is_null(rows["kafka_raw_value"]))
         # PyIceberg gives a list of records that is NULL as an empty one.
         bare = pc.and_(empty, pc.equal(pc.fill_null(pc.list_value_length(rows["kafka_headers"]), 0), 0))
         left = pc.and_(is_erased, pc.invert(bare))
-        self._problems(rows["kafka_offset"].filter(left).to_pylist(), "is erased, and still holds bytes")
+        self._issues(rows["kafka_offset"].filter(left).to_pylist(), "is erased, and still holds bytes")
         emptied = is_erased
         if self._skipping:
             skipped = pc.and_(pc.and_(pc.is_valid(rows["decode_error"]), empty), pc.invert(is_erased))
@@ -185,7 +185,7 @@ class _Partition:
             if not rows[name].equals(records[name]):
                 pairs = zip(rows[name].to_pylist(), records[name].to_pylist(), strict=True)
                 differing = pa.array([row != record for row, record in pairs])
-                self._problems(rows["kafka_offset"].filter(differing).to_pylist(), f"another {name} than in the topic")
+                self._issues(rows["kafka_offset"].filter(differing).to_pylist(), f"another {name} than in the topic")
 
-    def _problems(self, offsets: list[int], what: str) -> None:
+    def _issues(self, offsets: list[int], what: str) -> None:
         self._report.add_offsets(self._partition, offsets, what)

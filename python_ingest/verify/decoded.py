@@ -72,7 +72,7 @@ class _Comparison:
         fields = {field: self._payload[name] for field, name in prefixed.items() if _is_taken(field)}
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
         self._keys = _Schemas(registry, bronze.schemas("key"), {}, self._types.get("kafka_key"))
-        self._problems: dict[str, dict[int, list[int]]] = {}
+        self._issues: dict[str, dict[int, list[int]]] = {}
         self._later = self._lacking = 0
 
     def compare(self, rows: pa.Table) -> None:
@@ -83,7 +83,7 @@ class _Comparison:
         # Bytes that only look like registry Avro name any number of ids.
         dead = (schema_id(row.value) for row in facts if row.error is not None)
         self._values.resolve_schemas(dead, most=IDS_OF_DEAD_LETTERS)
-        self._problems = defaultdict(lambda: defaultdict(list))
+        self._issues = defaultdict(lambda: defaultdict(list))
         expected: dict[int, Columns] = {}
         for at, row in enumerate(facts):
             try:
@@ -98,12 +98,12 @@ class _Comparison:
                 if name in columns:
                     path = _difference(columns[name], stored[at], column.type)
                     if path is not None:
-                        self._problem(facts[at], f"another {name}{path} than in its bytes")
+                        self._issue(facts[at], f"another {name}{path} than in its bytes")
         for at, columns in expected.items():
             for name in columns.keys() - self._types.keys():
                 if not _holds_nothing(columns[name]):
-                    self._problem(facts[at], f"there is no column for {name}")
-        for what, by_partition in self._problems.items():
+                    self._issue(facts[at], f"there is no column for {name}")
+        for what, by_partition in self._issues.items():
             for partition, offsets in sorted(by_partition.items()):
                 self._report.add_offsets(partition, offsets, what)
 
@@ -135,12 +135,12 @@ class _Comparison:
             if row.error is None and isinstance(failure, _NoSchema):
                 raise
             if row.error is None:
-                self._problem(row, "is decoded, and its bytes cannot be")
+                self._issue(row, "is decoded, and its bytes cannot be")
             return expected
         if row.error is None:
             return expected | payload
         if row.error.startswith(LASTING_REASONS):
-            self._problem(row, "is a dead letter, and its bytes can be decoded")
+            self._issue(row, "is a dead letter, and its bytes can be decoded")
         elif row.error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
             self._later += 1
         return expected
@@ -167,8 +167,8 @@ class _Comparison:
             return {"value": decoded}
         return {f"value_{name}" if _is_taken(name) else name: part for name, part in (decoded or {}).items()}
 
-    def _problem(self, row: _Row, what: str) -> None:
-        self._problems[what][row.partition].append(row.offset)
+    def _issue(self, row: _Row, what: str) -> None:
+        self._issues[what][row.partition].append(row.offset)
 
 
 class _Schemas:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from python_ingest.kafka.offset_range import offset_ranges
 
-PROBLEMS_NAMED = 10
+ISSUES_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Report:
     `records` were read from the broker and compared with `rows` of the table, but for `expired` rows, which the broker
     no longer has, `skipped` ones, of which `on_error: skip` stored no bytes, and `erased` ones: of these two only the
     timestamps. Offsets without a row hold no record (`empty`: transaction markers, aborted records, log compaction),
-    were `accepted` as a gap, are `unconfirmed` because the broker no longer has them either, or are a problem. Of
+    were `accepted` as a gap, are `unconfirmed` because the broker no longer has them either, or are an issue. Of
     `headers_unread` records a header has a key that is not UTF-8: their headers were not compared. `decoded` rows were
     decoded again and compared column by column. `sample` is what was asked for; `error` is why the check could not be
     done.
@@ -48,19 +48,19 @@ class Report:
     headers_unread: int = 0
     decoded: int = 0
     sample: Sample | None = None
-    problem_count: int = 0
-    problems: list[str] = field(default_factory=list)
+    issue_count: int = 0
+    issues: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str | None = None
 
-    def add(self, problem: str) -> None:
-        """Count a problem, and keep it if it is one of the first."""
-        self.problem_count += 1
-        if len(self.problems) < PROBLEMS_NAMED:
-            self.problems.append(problem)
+    def add(self, issue: str) -> None:
+        """Count an issue, and keep it if it is one of the first."""
+        self.issue_count += 1
+        if len(self.issues) < ISSUES_NAMED:
+            self.issues.append(issue)
 
     def add_offsets(self, partition: int, offsets: Iterable[int], what: str) -> None:
-        """Add a problem for every range of offsets."""
+        """Add an issue for every range of offsets."""
         for span in offset_ranges(pa.array(set(offsets), pa.int64())).to_pylist():
             self.add(f"partition {partition}: {offsets_label(span['first'], span['until'] - 1)}: {what}")
 
@@ -83,13 +83,13 @@ class Report:
             (self.decoded, "rows decoded again"),
         ):
             details += [f"{count:,} {what}"] if count else []
-        verdict = f"{self.problem_count} problems, the first are" if self.problems else "all exactly once"
+        verdict = f"{self.issue_count} issues, the first are" if self.issues else "all exactly once"
         return f"{self.topic}: {', '.join(details)}: {verdict}"
 
     @property
     def good(self) -> bool:
-        """Return whether the check was complete and found no problem."""
-        return not self.problems and self.error is None
+        """Return whether the check was complete and found no issue."""
+        return not self.issues and self.error is None
 
 
 def offsets_label(first: int, last: int) -> str:

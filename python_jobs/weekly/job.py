@@ -42,14 +42,14 @@ def run(
         this_run = history.begin(catalog, weeks_label(weeks))
         try:
             _run_steps(job)
-        except Exception as problem:
-            error = to_user_error(problem, settings)
+        except Exception as cause:
+            error = to_user_error(cause, settings)
             try:
                 history.end(catalog, this_run, "failed", failed_step=exported.step, message=str(error), **_facts(job))
             except Exception as second:
                 why = to_user_error(second, settings).message
                 log.warning("%s will have this run as killed: %s", history.TABLE.identifier, why)
-            raise error from (None if error is problem else problem)
+            raise error from (None if error is cause else cause)
         # What fails now is no longer this step.
         exported.step = ""
         history.end(catalog, this_run, _outcome(exported), **_facts(job))

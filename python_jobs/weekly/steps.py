@@ -111,7 +111,7 @@ def verify(job: Job) -> str:
             continue
         checked.append(report)
         if not report.good:
-            first = report.error or f"{report.problem_count} problems, the first: {report.problems[0]}"
+            first = report.error or f"{report.issue_count} issues, the first: {report.issues[0]}"
             differing.append(Issue(f"{report.topic} differs from the broker: {first}", object=report.topic))
     rows, records = sum(report.rows for report in checked), sum(report.records for report in checked)
     return job.add(f"{rows:,} rows once each, {records:,} byte by byte", differing)
@@ -195,9 +195,9 @@ def write_report(job: Job) -> str:
 def notify_readers(job: Job) -> str:
     """Deliver the notifications."""
     exported = job.exported
-    problems = notify(job.settings, job.env, job.catalog, exported.notices(), exported.weeks())
-    exported.undelivered += problems
-    return "; ".join(problem.message for problem in problems) or "nothing pending"
+    undelivered = notify(job.settings, job.env, job.catalog, exported.notices(), exported.weeks())
+    exported.undelivered += undelivered
+    return "; ".join(error.message for error in undelivered) or "nothing pending"
 
 
 STEPS = {

@@ -190,7 +190,7 @@ def produce(
 
 def assert_exactly_once(topic: TopicFixture, count: int) -> None:
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert report.problems == []
+    assert report.issues == []
     assert report.records == report.decoded == count
     rows = topic.rows()
     assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
@@ -199,7 +199,7 @@ def assert_exactly_once(topic: TopicFixture, count: int) -> None:
 def assert_columns_hold_what_bytes_encode(topic: TopicFixture, rows: int) -> None:
     """See that so many rows hold what another decoder makes of their bytes."""
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert (report.problems, report.notes, report.decoded) == ([], [], rows)
+    assert (report.issues, report.notes, report.decoded) == ([], [], rows)
 
 
 def laid_out(declaration: Declaration) -> Declaration:

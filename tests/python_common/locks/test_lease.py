@@ -55,7 +55,7 @@ NOTIFY = """
 from python_export.notify.deliver import notify
 
 wait_for_go()
-report([str(problem) for problem in notify(settings, environment(), catalog)])
+report([str(error) for error in notify(settings, environment(), catalog)])
 """
 
 

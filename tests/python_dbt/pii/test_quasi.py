@@ -35,7 +35,7 @@ def node(schema: str, name: str, sql: str, reads: str, columns: dict[str, Any], 
     )
 
 
-def problems(sql: str, **of_place: Any) -> list[str]:
+def issues(sql: str, **of_place: Any) -> list[str]:
     """Return the messages over an export of one SQL; `city` of the staging model is the quasi-identifier."""
     columns = {"person_id": {"pii": "none"}, "nickname": {"pii": "none"}, "city": {"pii": "none", "quasi": True}}
     nodes = [
@@ -50,8 +50,8 @@ def problems(sql: str, **of_place: Any) -> list[str]:
 @pytest.mark.parametrize("way", BY_VALUE)
 def test_an_export_column_that_a_quasi_identifier_reaches_by_value_declares_it(way: str) -> None:
     expected = "exp_weekly__people.place holds stg_people.city, a quasi-identifier, which its yml does not declare"
-    assert problems(BY_VALUE[way]) == [expected]
-    assert problems(BY_VALUE[way], quasi=True) == []
+    assert issues(BY_VALUE[way]) == [expected]
+    assert issues(BY_VALUE[way], quasi=True) == []
 
 
 def test_a_quasi_identifier_of_a_seed_is_followed_too() -> None:
@@ -73,4 +73,4 @@ def test_a_quasi_identifier_of_a_seed_is_followed_too() -> None:
 
 @pytest.mark.parametrize("way", NOT_BY_VALUE)
 def test_a_quasi_identifier_that_decides_on_rows_alone_is_not_in_the_column(way: str) -> None:
-    assert problems(NOT_BY_VALUE[way]) == []
+    assert issues(NOT_BY_VALUE[way]) == []

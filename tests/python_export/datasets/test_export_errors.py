@@ -7,7 +7,7 @@ import pytest
 
 from python_common.spark.spark_sql import reason
 from python_dbt.project import Project
-from python_dbt.run import build_all, problems
+from python_dbt.run import build_all, error_lines
 
 CAST_ERROR = (
     "Error running query: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The "
@@ -53,7 +53,7 @@ def test_each_table_is_logged_when_it_is_built(
     assert caplog.messages == ["dbt: 1 of 5 marts.a", "dbt: 4 of 5 reference.channels", "dbt: 5 of 5 ops.history"]
 
 
-def test_problems_of_failed_nodes() -> None:
+def test_error_lines_of_failed_nodes() -> None:
     output = f"""\
 12:06:40  Running with dbt=1.11.16
 12:06:50  1 of 4 START sql table model marts.a .................................... [RUN]
@@ -69,14 +69,14 @@ def test_problems_of_failed_nodes() -> None:
     org.apache.hive.service.cli.HiveSQLException: {CAST_ERROR}
     Caused by: org.apache.spark.SparkNumberFormatException: The value '4111-1111-1111-1111'
 """
-    assert problems(output) == [
+    assert error_lines(output) == [
         "1 of 4 ERROR creating sql table model marts.a",
         "3 of 4 FAIL 1 unique_b_id",
         "CAST_INVALID_INPUT",
     ]
 
 
-def test_problems_of_the_project_itself() -> None:
+def test_error_lines_of_the_project_itself() -> None:
     output = """\
 12:07:05  Registered adapter: spark=1.11.0
 12:07:06  Encountered an error:
@@ -85,7 +85,7 @@ Compilation Error
 
 Traceback
 """
-    assert problems(output) == [
+    assert error_lines(output) == [
         "Compilation Error",
         "Model 'model.shop.e' (models/e.sql) depends on a node named 'zzz' which was not found",
     ]

@@ -59,7 +59,7 @@ class Lake:
 
     def notify(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
         """Notify, and return what was not delivered."""
-        return [str(problem) for problem in deliver.notify(self.settings, env, self.catalog, notices, weeks)]
+        return [str(error) for error in deliver.notify(self.settings, env, self.catalog, notices, weeks)]
 
     def alert(self, env: dict[str, str], error: UserError = FAILED) -> None:
         """Send an alert that the run for the week failed."""

@@ -46,8 +46,8 @@ def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(lake
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"}
     for week in (WEEK, NEXT_WEEK):
         lake.publish("a", week)
-    [problem] = lake.notify(env)
-    assert "refused 1 recipients for good: gone@example.com" in problem
+    [error] = lake.notify(env)
+    assert "refused 1 recipients for good: gone@example.com" in error
     assert lake.notify(env) == []
     assert len(mailbox.mails) == 2
 
@@ -56,8 +56,8 @@ def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com, gone@example.com"}
     lake.publish("a")
     mailbox.later = 1
-    [problem] = lake.notify(env | NO_TIME)
-    assert "defers later@example.com" in problem
+    [error] = lake.notify(env | NO_TIME)
+    assert "defers later@example.com" in error
     [entry] = lake.entries
     assert (entry.mail, entry.waiting_for) == ("pending", "later@example.com")
     # The next run begins by asking for this one alone, and asks again while there is time.
@@ -83,8 +83,8 @@ def test_what_a_dead_mail_server_did_not_take_is_taken_later(lake: Lake, mailbox
         lake.publish("a", week)
     nowhere = mailbox.env | dead_smtp()
     for run_number in (1, 2):
-        [problem] = lake.notify(nowhere)
-        assert "does not answer (Connection refused)" in problem
+        [error] = lake.notify(nowhere)
+        assert "does not answer (Connection refused)" in error
         entry, waiting = lake.entries
         assert (entry.mail, entry.failed_attempts) == ("pending", run_number)
         # A server that is down is not asked again for every mail.
@@ -123,8 +123,8 @@ def test_a_busy_webhook_is_retried_after_the_time_it_names(lake: Lake, webhook: 
     # What would take longer than the run has is left to the next one.
     lake.publish("b")
     webhook.busy = [format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)]
-    [problem] = lake.notify(env)
-    assert "answered 429" in problem
+    [error] = lake.notify(env)
+    assert "answered 429" in error
     assert len(webhook.asked_at) == 5
 
 

@@ -94,11 +94,11 @@ def test_the_next_run_repairs_what_a_dead_one_left_and_writes_nothing_else(
     index.write(target)
     # The run dies between this version and the files.
     publish_version(target, OLD, "b")
-    assert [bool(check.problems) for check in index.audit(target)] == [True, True, True]
+    assert [bool(check.issues) for check in index.audit(target)] == [True, True, True]
     index.write(target)
     before = [target.read(path) for path in FILES]
     assert json.loads(before[0])["datasets"]["events"][0]["version"] == 2
-    assert [check.problems for check in index.audit(target)] == [(), (), ()]
+    assert [check.issues for check in index.audit(target)] == [(), (), ()]
 
     with monkeypatch.context() as unchanged:
         unchanged.setattr(type(target), "put", lambda *_: pytest.fail("written again"))

@@ -123,9 +123,9 @@ def test_a_webhook_gets_each_version_with_its_key(lake: Lake, webhook: Calls) ->
     url = f"{webhook.url}/secret-path"
     env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
     webhook.status = 500
-    [problem] = lake.notify(env)
-    assert problem.startswith("The webhook at http://127.0.0.1 answered 500")
-    assert "secret" not in problem
+    [error] = lake.notify(env)
+    assert error.startswith("The webhook at http://127.0.0.1 answered 500")
+    assert "secret" not in error
     webhook.status = 200
     assert lake.notify(env) == []
 
@@ -220,8 +220,8 @@ def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_a
     manifest = lake.target.root / "events" / "2020-W52" / "v1" / "manifest.json"
     unlock(manifest.parent)
     manifest.write_text("{")
-    [problem] = lake.notify(mailbox.env)
-    assert "events/2020-W52/v1/manifest.json is missing or damaged" in problem
+    [error] = lake.notify(mailbox.env)
+    assert "events/2020-W52/v1/manifest.json is missing or damaged" in error
     assert [mail["Subject"][:8] for mail in mailbox.mails] == ["2020-W51", WEEK]
 
     read, paths = LocalTarget.read, []
@@ -457,8 +457,8 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     assert Channels.of(dict.fromkeys(fork.OFF, "")) == Channels()
     alert = outbox.alert(WEEK, "no", Channels(), datetime.now(UTC))
     pending = replace(alert, **dict.fromkeys(outbox.CHANNELS, outbox.PENDING))
-    problems = [problem.message for problem in deliver._deliver(Channels(), None, [pending], {})]
-    assert problems == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
+    errors = [error.message for error in deliver._deliver(Channels(), None, [pending], {})]
+    assert errors == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
 
 
 def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:

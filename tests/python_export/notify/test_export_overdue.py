@@ -32,8 +32,8 @@ def at(lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]) -> At:
 
     def notify(now: datetime, *notices: Notice, **more: str) -> list[str]:
         env = mailbox.env | exports_declared | EXPECTED | more
-        problems = deliver.notify(lake.settings, env, lake.catalog, notices, [IsoWeek.parse(WEEK)], now)
-        return [str(problem) for problem in problems]
+        errors = deliver.notify(lake.settings, env, lake.catalog, notices, [IsoWeek.parse(WEEK)], now)
+        return [str(error) for error in errors]
 
     return notify
 
@@ -103,8 +103,8 @@ def test_an_alarm_that_cannot_be_sent_stays_pending(at: At, lake: Lake, mailbox:
 def test_without_a_manifest_of_dbt_the_alarm_is_a_failed_notification(
     at: At, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    [problem] = at(DEADLINE, DBT_TARGET_PATH=str(tmp_path_factory.mktemp("empty")))
-    assert "manifest" in problem
+    [error] = at(DEADLINE, DBT_TARGET_PATH=str(tmp_path_factory.mktemp("empty")))
+    assert "manifest" in error
 
 
 @pytest.mark.parametrize(

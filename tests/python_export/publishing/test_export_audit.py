@@ -233,7 +233,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
         for path, content in right.items():
             path.write_bytes(content)
     checks = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
-    right = {"problems": [], "note": ""}
+    right = {"issues": [], "note": ""}
     assert checks == [{"path": path, **right} for path in checked]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
@@ -320,10 +320,10 @@ def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_agai
     (after / "changes.csv").write_bytes(right)
     if is_damaged:
         (after / "manifest.json").write_text("{")
-    problem = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
-    assert problem in export(offline_settings, monkeypatch, "verify").output
+    issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
+    assert issue in export(offline_settings, monkeypatch, "verify").output
     withdraw(target, VERSION, "somebody was erased")
-    assert problem not in export(offline_settings, monkeypatch, "verify").output
+    assert issue not in export(offline_settings, monkeypatch, "verify").output
 
 
 def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(

@@ -51,9 +51,9 @@ def test_a_delivery_follows_each_change_of_the_current_versions_and_stays(target
     assert {*target.deliveries()} == {one, f"deliveries/{NEW}/1.json"}
 
     second = publish_version(target, OLD, "b")
-    assert index.audit(target)[-1].problems == (f"{two} is missing; the next export writes it",)
+    assert index.audit(target)[-1].issues == (f"{two} is missing; the next export writes it",)
     index.write(target)
-    assert index.audit(target)[-1].problems == ()
+    assert index.audit(target)[-1].issues == ()
     assert named(target, two) == [("customer_orders", 1), ("events", 2)]
     withdraw(target, second.path, "a wrong price")
     index.write(target)
@@ -130,7 +130,7 @@ def test_a_damaged_delivery_is_superseded_by_the_next_number(target: Target, con
         publish_version(target, OLD, str(number))
         index.write(target)
     overwrite(target, f"deliveries/{OLD}/10.json", content)
-    assert index.audit(target)[-1].problems == (f"deliveries/{OLD}/11.json is missing; the next export writes it",)
+    assert index.audit(target)[-1].issues == (f"deliveries/{OLD}/11.json is missing; the next export writes it",)
     index.write(target)
     assert named(target, f"deliveries/{OLD}/11.json") == [("events", 10)]
 

@@ -136,13 +136,13 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
     command = f"`lakehouse export approve 2020-W53 --dataset events --sha256 {sha256()} --reason ...`"
     assert error.value.message.endswith(command)
 
-    for wrong, problem in (
+    for wrong, issue in (
         (("--dataset", "order", "--sha256", sha256()), "order 2020-W53 is not held"),
         (("--dataset", "events", "--sha256", sha256("b")), f"events 2020-W53 is held with another file, {sha256()}: "),
     ):
         refused = approve(published_to, monkeypatch, *wrong)
         assert isinstance(refused.exception, UserError)
-        assert refused.exception.message.startswith(problem)
+        assert refused.exception.message.startswith(issue)
     done = approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256())
     assert (done.exit_code, done.output.startswith(f"events 2020-W53 is approved: {row.reason[:20]}")) == (0, True)
 

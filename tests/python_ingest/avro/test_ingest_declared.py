@@ -60,7 +60,7 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     assert [row["value"] for row in filled.rows()] == [7]
     for one in (empty, missing):
         assert one.rows() == []
-    assert verify_topic(services, empty.declaration, 10).problems == []
+    assert verify_topic(services, empty.declaration, 10).issues == []
     (status,) = topic_statuses(services, [empty.declaration], 10)
     assert (status.error, status.rows, status.dead_letters, status.lag_offsets) == (None, 0, 0, 0)
     missing.make_topic(1)
@@ -100,7 +100,7 @@ def test_a_declared_type_is_the_least_a_column_holds(topic: TopicFixture) -> Non
     assert rows[3].decode_error == (
         f"incompatible_schema: schema id {unfit}, later: string does not fit the column's type array<string>"
     )
-    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
+    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
 
 
 def test_a_source_that_declares_what_the_table_cannot_be_stops_its_topic(topic: TopicFixture) -> None:

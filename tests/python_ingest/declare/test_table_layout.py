@@ -47,7 +47,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     [layouts] = erase.find(catalog, [topic.declaration], (Person("seller", "14"),))
     assert erase.erase(catalog, topic.spark, layouts, "test") == 1
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert (report.problems, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
+    assert (report.issues, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
     assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0
 
 

@@ -219,7 +219,7 @@ def test_an_id_that_is_registered_later_decodes_from_then_on(topic: TopicFixture
     assert topic.land_well().dead_letters == 0
     assert [row["decode_error"] for row in topic.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert report.problems == []
+    assert report.issues == []
     assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
 
 
@@ -363,8 +363,8 @@ def test_skip_keeps_the_place_and_the_reason_but_no_byte(topic: TopicFixture) ->
     assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is rows[1]["kafka_key"] is None
     assert not rows[1]["kafka_headers"]
     assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
-    assert verify_topic(topic.settings, skip, 10).problems == []
-    assert verify_topic(topic.settings, topic.declaration, 10).problem_count == 3
+    assert verify_topic(topic.settings, skip, 10).issues == []
+    assert verify_topic(topic.settings, topic.declaration, 10).issue_count == 3
 
 
 def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(topic: TopicFixture) -> None:

@@ -32,7 +32,7 @@ def rebind(topic: TopicFixture, start: str, directory: Path) -> None:
 
 def verified(topic: TopicFixture) -> Report:
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert report.problems == []
+    assert report.issues == []
     return report
 
 

@@ -99,7 +99,7 @@ def busy(services: Settings, spark: SparkSession) -> Iterator[Busy]:
 def assert_each_once(busy: Busy) -> None:
     for topic in busy.topics:
         report = verify_topic(topic.settings, topic.declaration, 30)
-        assert report.problems == []
+        assert report.issues == []
 
 
 def test_a_run_on_live_topics_ends_with_what_was_there_at_its_start(busy: Busy) -> None:
@@ -226,4 +226,4 @@ def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(topic: TopicF
     assert len(added) > 3
     assert {row["kafka_partition"] for row in topic.rows()} == {0, 1, 2}
     assert topic.land_well(replace(options, max_records=1000)).records == sum(added)
-    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
+    assert verify_topic(topic.settings, topic.declaration, 10).issues == []

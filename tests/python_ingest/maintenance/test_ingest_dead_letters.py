@@ -80,7 +80,7 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: Topi
     assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
     assert topic.table().current_snapshot() == replayed
     assert list(topic.table().refs()) == ["main"]
-    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
+    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
     assert topic.land_well().batches == 0
     topic.produce(topic.encode(missing, {"id": 9}))
     assert topic.land_well().records == 1
@@ -108,7 +108,7 @@ def test_a_replay_that_another_commit_overtakes_starts_again_under_another_numbe
     numbers = {row["id"]: row["ingest_batch"] for row in topic.rows() if row["decode_error"] is None}
     assert numbers == {0: 1, 1: 1, 2: 1, 9: 2} | dict.fromkeys(range(3, 9), 3)
     assert list(topic.table().refs()) == ["main"]
-    assert verify_topic(topic.settings, topic.declaration, 10).problems == []
+    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
 
 
 def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:

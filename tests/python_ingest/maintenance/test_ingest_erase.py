@@ -89,7 +89,7 @@ def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 def assert_verified(topic: TopicFixture, records: int, erased_rows: int) -> None:
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert report.problems == []
+    assert report.issues == []
     assert (report.records, report.erased, report.decoded) == (records, erased_rows, records - erased_rows)
     assert f"{erased_rows} erased rows" in report.line()
 
@@ -151,7 +151,7 @@ def test_what_is_left_of_an_erased_row_is_a_fault(topic: TopicFixture) -> None:
     topic.sql("update {table} set kafka_raw_value = x'00' where decode_error like 'erased%' and kafka_partition = 0")
     topic.sql("update {table} set kafka_key = 'anna' where decode_error like 'erased%' and kafka_partition = 1")
     topic.sql("update {table} set kafka_timestamp = now() where decode_error like 'erased%' and kafka_partition = 2")
-    assert verify_topic(topic.settings, topic.declaration, 10, decoded=True).problems == [
+    assert verify_topic(topic.settings, topic.declaration, 10, decoded=True).issues == [
         "partition 0: offset 1: is erased, and still holds bytes",
         "partition 2: offset 1: another kafka_timestamp than in the topic",
         "partition 1: offset 1: another kafka_key than in its bytes",

@@ -67,7 +67,7 @@ def test_every_planted_fault_is_reported_by_its_offset(
     ):
         topic.sql(f"update {{table}} set {change} where {position}")
     report = report_of(topic)
-    assert report.problems == [
+    assert report.issues == [
         "partition 0: offsets 2 to 4: missing in the table",
         "partition 0: offset 7: missing in the table",
         "partition 1: offset 5: more than once in the table",
@@ -79,26 +79,26 @@ def test_every_planted_fault_is_reported_by_its_offset(
         "partition 2: offset 1: another kafka_raw_key than in the topic",
         "partition 2: offset 4: another kafka_headers than in the topic",
     ]
-    assert report.problem_count == 11
+    assert report.issue_count == 11
     topic.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
     topic.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
     result = lakehouse("ingest", "verify", topic.name, "--models", str(models_dir), "--json")
     assert (result.returncode, result.stderr) == (1, "")
     (document,) = json.loads(result.stdout)
-    assert document["problems"][:3] == [
+    assert document["issues"][:3] == [
         "1 rows name no offset, or another topic",
         "partition 0: offsets 2 to 4: missing in the table",
         "partition 0: offsets 7 to 9: missing in the table",
     ]
     # Duplicates and partitions come after the ten that are named, but they are counted.
-    assert document["problem_count"] == 13
+    assert document["issue_count"] == 13
 
 
 def test_a_vanished_partition_and_a_lost_end_are_no_lag(topic: TopicFixture) -> None:
     landed(topic, 12)
     topic.sql("delete from {table} where kafka_partition = 1")
     topic.sql("delete from {table} where kafka_partition = 2 and kafka_offset = 3")
-    assert report_of(topic).problems == [
+    assert report_of(topic).issues == [
         "partition 1: offsets 0 to 3: missing in the table",
         "partition 2: offset 3: missing in the table",
         "batch 1 landed 12 rows, and 7 are there",
@@ -109,15 +109,15 @@ def test_rows_that_readers_never_take_for_want_of_a_known_batch_are_counted(topi
     landed(topic, 12)
     topic.sql(f"update {{table}} set ingest_batch = null where {AT.format(0, '= 1')}")
     topic.sql(f"update {{table}} set ingest_batch = 7 where {AT.format(2, '< 2')}")
-    assert report_of(topic).problems == ["3 rows have no batch number, or one that was never assigned"]
+    assert report_of(topic).issues == ["3 rows have no batch number, or one that was never assigned"]
 
 
-def test_records_that_are_not_landed_yet_are_no_problem(topic: TopicFixture) -> None:
+def test_records_that_are_not_landed_yet_are_no_issue(topic: TopicFixture) -> None:
     landed(topic, 6)
     topic.produce(b"later")
     topic.flush()
     report = report_of(topic)
-    assert (report.records, report.problems) == (6, [])
+    assert (report.records, report.issues) == (6, [])
 
 
 @pytest.mark.long
@@ -126,13 +126,13 @@ def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypat
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(2, '= 8')}")
     one_pass = report_of(topic)
-    assert one_pass.problem_count == 3
+    assert one_pass.issue_count == 3
     monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
     monkeypatch.setattr(topic_log, "RECORDS_PER_CALL", 3)
     assert report_of(topic) == one_pass
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
     everything = report_of(topic, Sample(100, 1))
-    assert (everything.records, everything.problem_count) == (30, 4)  # the gap lies across a chunk's end
+    assert (everything.records, everything.issue_count) == (30, 4)  # the gap lies across a chunk's end
 
 
 def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
@@ -141,21 +141,21 @@ def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
     landed(topic, 300)
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 10)
     clean = report_of(topic, Sample(10, 1))
-    assert (clean.records, clean.rows, clean.problems) == (30, 300, [])
+    assert (clean.records, clean.rows, clean.issues) == (30, 300, [])
     assert clean.line() == f"{topic.name}: 30 records compared, 10.0% of 300 rows (seed 1): all exactly once"
     assert report_of(topic, Sample(10, 1)) == clean
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '% 10 = 5')}")
     topic.sql(f"delete from {{table}} where {AT.format(1, '% 10 = 5')}")
     report = report_of(topic, Sample(1, 1))
-    assert report.problem_count == 20
-    assert report.problems[0] == "partition 0: offset 5: more than once in the table"
+    assert report.issue_count == 20
+    assert report.issues[0] == "partition 0: offset 5: more than once in the table"
     assert report.records == 120  # a chunk in partitions 0 and 2, and all chunks of partition 1, for their gaps
     printed = lakehouse("ingest", "verify", "--sample", "0.5", "--seed", "7", "--models", str(models_dir))
     assert printed.returncode == 1
-    assert "(seed 7): 20 problems" in printed.stdout
+    assert "(seed 7): 20 issues" in printed.stdout
 
 
-def test_offsets_without_a_record_are_counted_and_no_problem(topic: TopicFixture) -> None:
+def test_offsets_without_a_record_are_counted_and_no_issue(topic: TopicFixture) -> None:
     producer = topic.transactional_producer()
     for outcome in ("commit", "abort", "commit", "abort"):
         producer.begin_transaction()
@@ -165,7 +165,7 @@ def test_offsets_without_a_record_are_counted_and_no_problem(topic: TopicFixture
         producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
     topic.land_well()
     for report in (report_of(topic), report_of(topic, Sample(1, 1))):
-        assert (report.offsets, report.records, report.rows, report.empty, report.problems) == (24, 10, 10, 14, [])
+        assert (report.offsets, report.records, report.rows, report.empty, report.issues) == (24, 10, 10, 14, [])
         assert "14 offsets without a record: all exactly once" in report.line()
 
 
@@ -189,7 +189,7 @@ def test_rows_of_records_that_compaction_removed_have_expired(compacted: TopicFi
         time.sleep(0.5)
     log.close()
     report = report_of(compacted)
-    assert (report.rows, report.expired, report.problems) == (3, 1, []), report
+    assert (report.rows, report.expired, report.issues) == (3, 1, []), report
 
 
 def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(topic: TopicFixture) -> None:
@@ -201,7 +201,7 @@ def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(topic: 
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '= 4')}")
     report = report_of(topic)
-    assert report.problems == [
+    assert report.issues == [
         "partition 0: offset 4: more than once in the table",
         "batch 1 landed 30 rows, and 29 are there",
     ]
@@ -212,11 +212,11 @@ def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(topic: 
 def test_an_accepted_gap_is_reported_as_accepted(topic: TopicFixture) -> None:
     landed(topic, 12)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
-    assert report_of(topic).problem_count == 2
+    assert report_of(topic).issue_count == 2
     topic.sql("alter table {table} set tblproperties ('lakehouse.accepted-gap.0.1' = '3')")
     report = report_of(topic)
     assert (report.accepted, report.empty) == (2, 0)
-    assert report.problems == ["batch 1 landed 12 rows, and 10 are there"]
+    assert report.issues == ["batch 1 landed 12 rows, and 10 are there"]
 
 
 def test_a_partition_that_no_batch_has_read_is_noted(topic: TopicFixture) -> None:
@@ -229,7 +229,7 @@ def test_a_partition_that_no_batch_has_read_is_noted(topic: TopicFixture) -> Non
     producing.produce(b"later", 3)
     producing.flush()
     report = report_of(topic)
-    assert (report.problems, report.notes) == ([], ["partition 3: has records, and no batch has read it"])
+    assert (report.issues, report.notes) == ([], ["partition 3: has records, and no batch has read it"])
 
 
 def test_credentials_are_asked_for_again_in_every_partition(
@@ -247,7 +247,7 @@ def test_credentials_are_asked_for_again_in_every_partition(
 
     monkeypatch.setattr(PyArrowFileIO, "new_input", expiring)
     report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
-    assert (report.records, report.decoded, report.problems) == (6, 6, [])
+    assert (report.records, report.decoded, report.issues) == (6, 6, [])
 
 
 @pytest.mark.long
@@ -274,7 +274,7 @@ def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehous
             report_of(topic)
         file.write_bytes(content)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    assert report_of(topic).problems == []
+    assert report_of(topic).issues == []
     topic.produce(b"no schema", 0)
     topic.land_well()
     (dead,) = topic.table().scan(NotNull("decode_error")).plan_files()
@@ -284,11 +284,11 @@ def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehous
         replay.summary(topic.table())
 
 
-def test_a_table_that_does_not_exist_is_a_problem_once_there_is_a_record(topic: TopicFixture) -> None:
+def test_a_table_that_does_not_exist_is_an_issue_once_there_is_a_record(topic: TopicFixture) -> None:
     assert report_of(topic) == Report(topic.name, topic.declaration.identifier)
     topic.produce(b"first", 1)
     topic.flush()
-    assert report_of(topic).problems == [f"there is no table {topic.declaration.identifier}"]
+    assert report_of(topic).issues == [f"there is no table {topic.declaration.identifier}"]
 
 
 def test_headers_of_which_the_client_leaves_a_place_empty_are_left_alone() -> None:

@@ -76,7 +76,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The columns of docs/type-mapping.md, each changed in other rows: at random inside, and to NULL."""
-    monkeypatch.setattr(verify_report, "PROBLEMS_NAMED", 1000)
+    monkeypatch.setattr(verify_report, "ISSUES_NAMED", 1000)
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
     rng = random.Random(11)
     written = {
@@ -115,18 +115,18 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     topic.sql("update {table} set " + ", ".join(changes))
     report = report_of(topic)
     matches = [
-        re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", problem)
-        for problem in report.problems
+        re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", issue)
+        for issue in report.issues
     ]
-    assert all(matches), [problem for problem, match in zip(report.problems, matches, strict=True) if match is None]
+    assert all(matches), [issue for issue, match in zip(report.issues, matches, strict=True) if match is None]
     named: set[tuple[int, str]] = set()
-    for problem in report.problems:
-        numbers = re.findall(r"\d+", problem.split(": ")[1])
-        name = re.search(r"another (\w+)", problem)
+    for issue in report.issues:
+        numbers = re.findall(r"\d+", issue.split(": ")[1])
+        name = re.search(r"another (\w+)", issue)
         assert name is not None
         named |= {(offset, name[1]) for offset in range(int(numbers[0]), int(numbers[-1]) + 1)}
     assert named == {(offset, name) for offset, (name, _) in enumerate(plan, 1)}
-    assert "private" not in report.line() + "".join(report.problems + report.notes)
+    assert "private" not in report.line() + "".join(report.issues + report.notes)
 
 
 def test_an_update_of_one_column_fails_and_names_it(
@@ -147,7 +147,7 @@ def test_an_update_of_one_column_fails_and_names_it(
         "  partition 1: offsets 0 to 2: another amount than in its bytes",
         "  partition 2: offset 9: another place.city than in its bytes",
         "  partition 2: offsets 0 to 2: another amount than in its bytes",
-        f"{topic.name}: 30 records compared, 30 rows decoded again: 4 problems, the first are",
+        f"{topic.name}: 30 records compared, 30 rows decoded again: 4 issues, the first are",
     ]
 
 
@@ -160,7 +160,7 @@ def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(t
     topic.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
     topic.sql("update {table} set decode_error = null where kafka_offset = 2")
     topic.sql("update {table} set id = 5 where kafka_offset = 3")
-    assert report_of(topic).problems == [
+    assert report_of(topic).issues == [
         "partition 0: offset 0: is a dead letter, and its bytes can be decoded",
         "partition 0: offset 2: is decoded, and its bytes cannot be",
         "partition 0: offset 3: another id than in its bytes",
@@ -183,7 +183,7 @@ def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_re
     topic.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
     topic.sql(f"alter table {{table}} set tblproperties ('lakehouse.value-schema.{lost}' = '[]')")
     report = report_of(topic)
-    assert (report.problems, report.decoded) == ([], 1)
+    assert (report.issues, report.decoded) == ([], 1)
     assert report.notes == [f"1 rows were not decoded: the registry lacks schema {lost}"]
 
 
@@ -219,7 +219,7 @@ def test_a_sample_decodes_a_part_and_deleted_rows_are_skipped(
     topic.sql("delete from {table} where kafka_offset = 47")
     report = report_of(topic)
     assert report.decoded == 198
-    assert not [problem for problem in report.problems if "than in its bytes" in problem]
+    assert not [issue for issue in report.issues if "than in its bytes" in issue]
 
 
 def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
@@ -229,7 +229,7 @@ def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
     topic.land_well()
     assert_columns_hold_what_bytes_encode(topic, 2)
     topic.sql("update {table} set id = 2 where kafka_offset = 1")
-    assert report_of(topic).problems == ["partition 0: offset 1: another id than in its bytes"]
+    assert report_of(topic).issues == ["partition 0: offset 1: another id than in its bytes"]
 
 
 def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(topic: TopicFixture) -> None:
@@ -238,7 +238,7 @@ def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_
     topic.land_well()
     assert_columns_hold_what_bytes_encode(topic, 1)
     topic.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
-    assert report_of(topic).problems == [
+    assert report_of(topic).issues == [
         "partition 0: offset 0: another value_kafka_offset than in its bytes",
         "partition 0: offset 0: another value__file than in its bytes",
     ]
