@@ -47,7 +47,7 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         "LAKEHOUSE_PII_KEY_FILE": str(root / "pii.key"),
     }
     of_started = dict(addresses[name] for name in started if name in addresses)
-    is_tls = before.get("LAKEHOUSE_THRIFT_TLS") == "true"
+    is_tls = ThriftSecurity.of(before).is_on
     mails = mail.variables(ports["LAKEHOUSE_MAIL_PORT"])
     return {
         **ports,

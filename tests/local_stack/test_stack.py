@@ -35,7 +35,7 @@ def test_a_developers_own_store_and_catalog_do_not_reach_tests(tmp_path: Path, m
     with own_environment(tmp_path):
         assert not set(foreign) & set(os.environ)
     assert set(foreign) <= set(os.environ)
-    # But for what is given on purpose, as the archive of classes is written by it.
+    # Except variables that a caller passes: the archive of classes is written that way.
     with running(tmp_path, more={"SPARK_CONF_DIR": "here"}):
         assert os.environ["SPARK_CONF_DIR"] == "here"
 
@@ -143,10 +143,16 @@ def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "home").glob("*/*.pid"))
 
 
-@pytest.mark.parametrize("port", ["http", "0", "65536"])
-def test_an_invalid_port_is_named(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
-    monkeypatch.setenv("LAKEHOUSE_KAFKA_PORT", port)
-    with pytest.raises(UserError, match="LAKEHOUSE_KAFKA_PORT is not the number of a port"):
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        *(("LAKEHOUSE_KAFKA_PORT", port, "is not the number of a port") for port in ("http", "0", "65536")),
+        ("LAKEHOUSE_THRIFT_TLS", "yes", "is 'yes'"),
+    ],
+)
+def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, error: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=f"{name} {error}"):
         variables(())
 
 
