@@ -65,7 +65,7 @@ class IsoWeek:
 
 
 def weeks_between(text: str) -> list[IsoWeek]:
-    """Return the weeks of a range such as `2026-W40..2026-W46`, both ends included; a UserError if it is none."""
+    """Return the weeks of a range such as `2026-W40..2026-W46`, both ends included; a UserError for another text."""
     first, dots, last = text.partition("..")
     if not dots:
         raise UserError(f"'{text}' is not a range of weeks", "Write it as 2026-W40..2026-W46")

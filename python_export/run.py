@@ -166,7 +166,7 @@ class Exporter:
         quiet = (warning.message for week in due for warning in self.readiness.warnings.get(week, ()))
         self.exported.warnings += dict.fromkeys(quiet)
         issues = dict.fromkeys([*self.readiness.issues, *(issue for week in due for issue in self.readiness.of(week))])
-        self.exported.has_faults = bool(issues)
+        self.exported.has_issues = bool(issues)
         self.exported.warnings += without_dataset(declared.load(self.project).values(), issues)
 
     def _due(
@@ -243,7 +243,7 @@ class Exporter:
                     self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
                 except Exception as error:
                     failed[dataset.name] = error
-        settled: set[str] = set()
+        resolved: set[str] = set()
         for source, file, facts in staged:
             dataset = source.dataset
             quiet = [issue.message for issue in self.readiness.warnings.get(week, ()) if withholds(issue, dataset)]
@@ -263,7 +263,7 @@ class Exporter:
                 raise
             except WithdrawnContentError as error:
                 self.exported.warnings.append(str(error))
-                settled.add(target.address(f"{dataset.name}/{week}"))
+                resolved.add(target.address(f"{dataset.name}/{week}"))
                 continue
             except hold.HeldError as error:
                 self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
@@ -272,8 +272,8 @@ class Exporter:
                 failed[dataset.name] = error
                 continue
             self.exported.published.append(version)
-            settled.add(target.address(f"{dataset.name}/{week}"))
-        hold.drop(self.catalog, settled)
+            resolved.add(target.address(f"{dataset.name}/{week}"))
+        hold.drop(self.catalog, resolved)
         return [
             (Withheld(name, str(week), self._to_user_error(error, directory).message), error)
             for name, error in failed.items()

@@ -58,7 +58,7 @@ def restore(catalog: Catalog, path: Path, newest: Collection[str] = ()) -> int:
             for name, table in json.loads(path.read_text()).items()
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        raise UserError(f"{path} is no file of `lakehouse backup save`", "Name the file that it wrote") from None
+        raise UserError(f"{path} is not a file of `lakehouse backup save`", "Name the file that it wrote") from None
     for name, (saved_at, metadata, table_uuid) in saved.items():
         location = _newest(catalog, saved_at) if name in newest else saved_at
         output = load_file_io(catalog.properties, location).new_output(location)

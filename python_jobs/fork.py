@@ -82,7 +82,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         UserError: the name exists or is invalid, or the lake cannot be forked.
     """
     if not NAME.fullmatch(name):
-        raise UserError(f"'{name}' is no name of a fork", "Begin with a to z, then a to z, 0 to 9 and _; 40 at most")
+        raise UserError(f"'{name}' is not a fork name", "Begin with a to z, then a to z, 0 to 9 and _; 40 at most")
     directory = forks_directory(settings)
     catalog = load_catalog(settings)
     require_views(catalog, settings)
@@ -138,7 +138,7 @@ def drop_all(settings: Settings) -> list[str]:
     for name in sorted({path.name.removeprefix(".") for path in _directories(settings)}):
         drop(settings, name, missing_ok=True)
         console.print(f"fork {name} had the same rows: it is dropped")
-    others = [f"{path} is no fork: delete it" for path in sorted(forks_directory(settings).glob("*"))]
+    others = [f"{path} is not a fork: delete it" for path in sorted(forks_directory(settings).glob("*"))]
     for tag in metadata.tags(load_catalog(settings)):
         name = tag.removeprefix(metadata.TAG_PREFIX).rpartition("_")[0]
         others.append(f"fork {name} (tag {tag}) is of another LAKEHOUSE_HOME: `lakehouse fork drop {name}` there")

@@ -43,7 +43,7 @@ from python_review.scope import Side
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
-OF_THE_MOMENT = "its rows say when or how tables were built"
+OF_THE_MOMENT = "its rows depend on when or how tables were built"
 # The schema, in the fork alone, of the rows of views.
 STORED_VIEWS = "lakehouse_review"
 
@@ -168,7 +168,7 @@ def _to_build(of_code: Review, manifest: DbtManifest) -> list[str]:
 
 
 def _is_of_the_moment(node: Node) -> bool:
-    """Tell whether rows say when or how tables were built, so that those of two builds differ."""
+    """Return whether rows depend on when or how tables were built, so that those of two builds differ."""
     return node.resource_type == "snapshot" or is_volatile(node.compiled_code or "")
 
 
@@ -239,7 +239,7 @@ def _of_data(
 
 
 def _has_inputs(catalog: Catalog, nodes: Iterable[Node], manifest: DbtManifest) -> bool:
-    """Tell whether the tables that nodes read are there: in a lake of sample data nothing is built yet."""
+    """Return whether the tables that nodes read are there: in a lake of sample data nothing is built yet."""
     inputs = {*manifest.ancestors(*(node.unique_id for node in nodes))}
     made = [node for name, node in manifest.nodes.items() if name in inputs and node.resource_type in REFERENCED]
     return all(load_table(catalog, node.table) is not None for node in made if node.materialized != "view")
@@ -288,7 +288,7 @@ def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node])
 
 
 def _is_compared_view(node: Node, manifest: DbtManifest) -> bool:
-    """Tell whether the rows of a view are compared: readers may have them, or no table is made of it."""
+    """Return whether the rows of a view are compared: readers may have them, or no table is made of it."""
     return node.materialized == "view" and not any(
         node.schema in RESTRICTED and node.unique_id in manifest.ancestors(other.unique_id)
         for other in manifest.nodes.values()

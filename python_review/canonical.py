@@ -37,7 +37,7 @@ class Shape:
 
 
 def is_same_sql(before: str, after: str) -> bool:
-    """Tell whether two statements have equal trees; SQL that sqlglot cannot read equals only itself."""
+    """Return whether two statements have equal trees; SQL that sqlglot cannot read equals only itself."""
     if before == after:
         return True
     try:
@@ -55,7 +55,7 @@ def is_same_sql(before: str, after: str) -> bool:
 
 
 def is_volatile(sql: str) -> bool:
-    """Tell whether a query reads the clock, chance, or metadata tables of Iceberg; SQL that cannot be read may."""
+    """Return whether a query reads the clock, chance, or metadata tables of Iceberg; SQL that cannot be read may."""
     try:
         trees = sqlglot.parse(sql, dialect=DIALECT)
     except SqlglotError:
@@ -112,7 +112,7 @@ def _renamed(node: exp.Expr, key: str) -> str:
 
 
 def _is_alias(column: exp.Column) -> bool:
-    """Tell whether a qualifier is a name in the `from` of its query: a struct and its field look alike."""
+    """Return whether a qualifier is a name in the `from` of its query: a struct and its field look alike."""
     query = column.find_ancestor(exp.Select)
     args = query.args if query else {}
     tables = [args.get("from_"), *args.get("joins", ()), *args.get("laterals", ())]

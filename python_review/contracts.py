@@ -45,12 +45,12 @@ def differing(before: Mapping[str, object], after: Mapping[str, object]) -> list
 
 
 def is_public(node: Node) -> bool:
-    """Tell whether readers outside of the project may rely on a node."""
+    """Return whether readers outside of the project may rely on a node."""
     return node.config.get("access") == "public" or is_export(node)
 
 
 def is_export(node: Node) -> bool:
-    """Tell whether a node is published as files."""
+    """Return whether a node is published as files."""
     return "export" in node.meta
 
 

@@ -56,7 +56,7 @@ class Acceptance:
     reason: str
 
     def covers(self, table: TableReport) -> bool:
-        """Tell whether all that changes in a table is accepted."""
+        """Return whether all that changes in a table is accepted."""
         node, _, column = self.object.partition(".")
         change = table.change
         rows = change.added + change.removed + change.changed
@@ -163,7 +163,7 @@ def page(review: Review) -> str:
     """Return the report as one file of HTML, with the SQL of both sides next to each other."""
     difference = HtmlDiff(tabsize=4)
     sql = {
-        # It escapes what it is given.
+        # It escapes its input.
         name: Markup(difference.make_table(before.splitlines(), after.splitlines(), context=True))  # noqa: S704
         for name, (before, after) in review.sql.items()
     }

@@ -184,7 +184,7 @@ class _Difference:
 
 
 def declared(node: Node) -> object:
-    """Return what a yml says of a node or source that SQL may follow from: names, types, config.meta."""
+    """Return what a yml declares of a node or source and SQL may follow from: names, types, config.meta."""
     columns = [(name, column.data_type, column.meta) for name, column in node.columns.items()]
     return node.unique_id, node.table, node.meta, columns
 

@@ -48,7 +48,7 @@ def read(text: str) -> Template:
             sql += value
             continue
         if kind.endswith("_begin"):
-            # Where it stands counts: in a literal, or as a part of a word.
+            # Its position counts: in a literal, or as a part of a word.
             sql += f"{PLACEHOLDER}{len(template.jinja)}"
             template.jinja.append([])
         is_inside = not kind.endswith("_end")
@@ -58,7 +58,7 @@ def read(text: str) -> Template:
 
 
 def is_same_template(before: str, after: str) -> bool:
-    """Tell whether two texts of Jinja and SQL differ in white space and comments alone."""
+    """Return whether two texts of Jinja and SQL differ in white space and comments alone."""
     try:
         return before == after or read(before) == read(after)
     except (TemplateSyntaxError, SqlglotError):
@@ -66,7 +66,7 @@ def is_same_template(before: str, after: str) -> bool:
 
 
 def is_decided_when_compiled(before: str, after: str, of_the_run: Collection[str]) -> bool:
-    """Tell whether two templates mean the same if their compiled SQL does.
+    """Return whether two templates mean the same if their compiled SQL does.
 
     `of_the_run` are the macros that give other SQL in a run than when it is compiled without a warehouse. A template
     may call them in `{{ }}`, if the Jinja of both is equal: what differs is SQL then, which compiled SQL shows.

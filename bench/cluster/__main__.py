@@ -41,7 +41,7 @@ class Figures:
 def main(
     records: Annotated[int, typer.Option(min=1_000, help="Records in the topic.")] = 10_000_000,
     workers: Annotated[
-        str, typer.Option(help="Clusters of 1 or 2 workers; 0 is none. The first is compared to.")
+        str, typer.Option(help="Clusters of 1 or 2 workers; 0 is without a cluster. The first is the baseline.")
     ] = "0,1,2",
 ) -> None:
     """Measure landing and deduplication of the same topic on two cores: without a cluster, on one worker, on two.

@@ -35,7 +35,7 @@ UNKNOWN_ID = 2_000_000_000
 UNKNOWN_SCHEMA = "unknown"
 
 Headers = tuple[tuple[str, bytes | None], ...]
-# The fields by name; which there are, and of what type, is said by the Avro schema of the record.
+# The fields by name; the Avro schema of the record has their names and types.
 Payload = dict[str, Any]
 
 

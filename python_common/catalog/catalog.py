@@ -222,7 +222,7 @@ def _is_mistake(error: Exception) -> bool:
 def is_unavailable(error: BaseException) -> bool:
     """Return whether the catalog or a store of files does not answer, or refuses: for rights, load or a limit.
 
-    A missing or damaged file is none of these.
+    A missing or damaged file does not count.
     """
     if _is_of_catalog(error):
         return True

@@ -154,7 +154,7 @@ def _add(scope: Scope, node: exp.Expr) -> Scope:
             raise UnsupportedSql(f"it reads from {kind(node.this)}")
         name = ".".join(part.name for part in node.parts).lower()
         if name not in scope.tables:
-            raise UnsupportedSql(f"it reads {name}, which is no relation of the project")
+            raise UnsupportedSql(f"it reads {name}, which is not a relation of the project")
         relation = scope.tables[name]
     elif isinstance(node, exp.Subquery):
         relation = _query(node, scope)

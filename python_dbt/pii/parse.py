@@ -36,7 +36,7 @@ def statement(sql: str, classified: Set[str]) -> exp.Expr:
     [tree] = trees
     for node in tree.walk():
         if isinstance(node, UNKNOWN) and node.name.lower() not in BUILT_IN:
-            raise UnsupportedSql(f"it calls {node.name}, which is no known function")
+            raise UnsupportedSql(f"it calls {node.name}, which is not a known function")
         if isinstance(node, OUTSIDE):
             raise UnsupportedSql(f"it has {kind(node)}")
         if isinstance(node, exp.Identifier) and "." in node.name:

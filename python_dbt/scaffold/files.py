@@ -177,9 +177,9 @@ def new_topic(
 ) -> New:
     """Return a new topic from its columns, as `columns.read` has them; a UserError if a name or column is unfit."""
     if not re.fullmatch("[a-z]+", source):
-        raise UserError(f"'{source}' is no name of a source", "Use a to z")
+        raise UserError(f"'{source}' is not a source name", "Use a to z")
     if not re.fullmatch("[a-z][a-z_]*s", entity):
-        raise UserError(f"'{entity}' is no name of rows", "Use a plural of a to z and _, for instance returns")
+        raise UserError(f"'{entity}' is not a plural name", "Use a plural of a to z and _, for instance returns")
     key_format, key_type, payload_columns = columns
     first = next((one.name for one in payload_columns if one.type == "timestamp" and one.pii == masks.AS_IS), None)
     key_column, at_column = (
@@ -196,7 +196,7 @@ def _column(columns: list[Column], name: str | None, types: tuple[str, ...]) -> 
     if name not in fit:
         names = ", ".join(fit) or "none: leave the option out, or give a column the class none"
         raise UserError(
-            f"{name} is no column of type {' or '.join(types)} without personal data", f"Choose from {names}"
+            f"{name} is not a column of type {' or '.join(types)} without personal data", f"Choose from {names}"
         )
     return fit[name]
 

@@ -23,7 +23,7 @@ READS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Bucket:
-    """Objects under a prefix. A kind of it says what it is to people, and which variable names it."""
+    """Objects under a prefix. A subclass has its name in messages and the variable that names it."""
 
     what: ClassVar[str]
     variable: ClassVar[str]

@@ -1,6 +1,6 @@
 """Reads a staged CSV with DuckDB and compares it with the Iceberg table, row by row, before anyone may see it.
 
-It shares no code with the unload: PyIceberg says which files the table has, and the text each cell must have is
+It shares no code with the unload: PyIceberg lists the table's files, and the text each cell must have is
 derived here a second time, formula guard included. A row is compared by a hash of all its cells, which are not kept;
 a file that differs is read again, cell by cell, to report how.
 """
@@ -36,7 +36,7 @@ class Facts:
     `nulls` has every column, `control_totals` the sum of each numeric column as exact decimal text, `formula_escaped`
     the number of guarded cells of each text column, `long_cells` those that no spreadsheet holds, `nul_removed` those
     that a NUL was taken out of, of the columns that have some. `suppressed` counts
-    the small groups and `key_version` is that of all pseudonyms; they are None without the column that says so.
+    the small groups and `key_version` is that of all pseudonyms; they are None without their column.
     `withheld` counts the rows that may hold personal data, by what was found where. `totals_by` has, of each column
     that the model names, by its values the number of rows and the sum of each numeric column as exact decimal text.
     `k_anonymity` is the fewest persons of one combination of quasi-identifiers, None without these or without persons.
@@ -73,7 +73,7 @@ class Facts:
 
 
 def verify(file: Path, source: Source, scratch: Path) -> Facts:
-    """Compare a file with its source, withheld rows left out, and return its facts.
+    """Compare a file with its source, without withheld rows, and return its facts.
 
     `scratch` is a directory for what outgrows memory.
 
@@ -81,7 +81,7 @@ def verify(file: Path, source: Source, scratch: Path) -> Facts:
         UserError: the file differs from the table: by counts and column names, never by values.
     """
     failed = f"{source.dataset.name}: {NOT_COMPARED}"
-    room = f"It works in {MEMORY_LIMIT} of memory and on disk beside the file; see that there is room"
+    room = f"It works in {MEMORY_LIMIT} of memory and on the disk of the file; check that there is room"
     with reading(scratch, failed, room) as database:
         load_table(database, source)
         measured = _measure(database, source)
@@ -242,7 +242,7 @@ def _totals_by(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str,
 
 
 def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
-    """Tell of rows whose event time is not in the week they are labelled with."""
+    """Return an issue if rows have an event time outside the week they are labelled with."""
     if source.week is None or source.dataset.at is None:
         return []
     at, week = name(source.dataset.at), source.week

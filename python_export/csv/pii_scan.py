@@ -84,7 +84,7 @@ def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
         raise UserError(
             f"{source.dataset.name} is not published, {len(reasons)} of its {rows} rows may hold personal data: "
             + ", ".join(f"{count} by {reason}" for reason, count in counts.items()),
-            "Leave the column out of the export, or mask it where it comes from; if these are no such values, say so in"
+            "Leave the column out of the export, or mask it where it comes from; if these are no such values, declare"
             ' config.meta.pii_scan of the column: "off: <reason>"',
         )
     return replace(source, without=frozenset(reasons), withheld=counts)

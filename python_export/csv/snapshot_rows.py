@@ -63,7 +63,7 @@ def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | No
 
 
 def row_hash(source: Source) -> str:
-    """Return the SQL that names a row of `snapshot_rows` without saying its key; unload.py has it for Spark."""
+    """Return the SQL that names a row of `snapshot_rows` without its key; unload.py has it for Spark."""
     columns = {column.name: column for column in source.columns}
     return f"sha256(concat_ws(chr(31), {', '.join(_as_text(columns[key]) for key in source.dataset.key)}))"
 

@@ -14,7 +14,7 @@ from python_export.readiness.issues import Withheld
 class Exported:
     """What a run did so far: versions that are public, what is withheld, warnings; all without data.
 
-    `week` is the newest that it is for. `has_faults` also if no dataset comes from what failed. `undelivered` are the
+    `week` is the newest that it is for. `has_issues` also if no dataset comes from what failed. `undelivered` are the
     errors of notifications, `step` is what the run does now, for an alert. `current` is what the index lists.
     `is_alone` once it holds lock and lease: before that, what is new in the export root is another run's to announce.
     """
@@ -23,7 +23,7 @@ class Exported:
     published: list[Published] = field(default_factory=list)
     withheld: list[Withheld] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    has_faults: bool = False
+    has_issues: bool = False
     undelivered: list[UserError] = field(default_factory=list)
     step: str = ""
     is_alone: bool = False
@@ -32,7 +32,7 @@ class Exported:
     @property
     def is_incomplete(self) -> bool:
         """Whether something failed or is withheld."""
-        return bool(self.withheld) or self.has_faults
+        return bool(self.withheld) or self.has_issues
 
     def notices(self) -> list[Notice]:
         """Return what readers should know besides the versions, a line each."""

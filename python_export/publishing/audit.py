@@ -1,6 +1,6 @@
 """Verifies what is published, at any later time: files, manifests and their companions, readers, and the table.
 
-It trusts nothing of a version: what the manifest says is compared with the file as three parsers read it, and with the
+It trusts nothing of a version: the manifest is compared with the file as three parsers read it, and with the
 Iceberg table at the snapshot that the file was made from.
 """
 
@@ -159,7 +159,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
 def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
     note = f"withdrawn on {withdrawn.on}: {withdrawn.reason}"
     files = [f"{manifest.path}/{one.file}" for one in manifest.all_files]
-    for file in (*files, _beside(manifest, manifest.path, CHANGES)):
+    for file in (*files, _companion(manifest, manifest.path, CHANGES)):
         with suppress(FileNotFoundError):
             target.fetch(file, scratch)
             return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
@@ -197,7 +197,7 @@ def _files(manifest: Manifest, path: str, files: Mapping[str, Path], scratch: Pa
         if (size := file.stat().st_size) != one.bytes:
             issues.append(f"{one.file} has {size} bytes instead of {one.bytes}")
         if digest(file) != one.sha256:
-            issues.append(f"{one.file} has another SHA-256 than the manifest says")
+            issues.append(f"{one.file} has another SHA-256 than in the manifest")
         if file.suffix == ".parquet" and not is_same(file, files[manifest.file], manifest.columns, scratch):
             issues.append(f"{one.file} does not have the rows of the CSV")
     return issues
@@ -210,7 +210,7 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
         (datapackage.FILE, datapackage.describes, "does not describe the file"),
     ):
         try:
-            if not describes(target.read(_beside(manifest, path, file)), manifest):
+            if not describes(target.read(_companion(manifest, path, file)), manifest):
                 issues.append(f"{file} {issue}")
         except (OSError, ValueError, csv.Error):
             issues.append(f"{file} is missing or damaged")
@@ -220,11 +220,11 @@ def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
 def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> list[str]:
     """Return how changes.csv differs from the manifest, which has its SHA-256 and the number of its rows by kind."""
     try:
-        file = target.fetch(_beside(manifest, path, CHANGES), scratch)
+        file = target.fetch(_companion(manifest, path, CHANGES), scratch)
     except FileNotFoundError:
         return [f"{CHANGES} is missing"] if manifest.changes_sha256 else []
     if digest(file) != manifest.changes_sha256:
-        return [f"{CHANGES} has another SHA-256 than the manifest says"]
+        return [f"{CHANGES} has another SHA-256 than in the manifest"]
     rows = rows_of(file, [KIND, *manifest.key, CHANGED])
     try:
         with connect(scratch) as database:
@@ -235,7 +235,7 @@ def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> li
     return [] if is_right else [f"{CHANGES} has other numbers of rows than the manifest's difference"]
 
 
-def _beside(manifest: Manifest, path: str, name: str) -> str:
+def _companion(manifest: Manifest, path: str, name: str) -> str:
     return str(PurePosixPath(path, manifest.file).with_name(name))
 
 

@@ -45,7 +45,7 @@ def far_off(draft: Manifest, before: Iterable[Manifest], factors: Mapping[str, D
     figures = [manifest.control_totals | {"rows": str(manifest.rows)} for manifest in (draft, *before)]
     for name, factor in factors.items():
         if name not in figures[0]:
-            raise UserError(f"The hold of {draft.dataset} names {name}, no numeric column", "Correct its yml")
+            raise UserError(f"The hold of {draft.dataset} names {name}, not a numeric column", "Correct its yml")
         value, *known = (Decimal(of_week[name]) for of_week in figures if name in of_week)
         if len(known) >= FEWEST and (middle := median(known)):
             # Of a negative median the quotient is the greater one.

@@ -13,7 +13,7 @@ from python_export.datasets import snapshot
 from python_export.publishing.layout import MANIFEST, VERSION
 from python_export.publishing.target import Target
 
-# Raised when a field that is there already gets another meaning; a new field alone is none.
+# Raised when a field that is there already gets another meaning; not for a new field alone.
 FORMAT = 1
 # Fields that a newer release of the same format adds are ignored.
 EXTENSIBLE = ConfigDict(extra="ignore")
@@ -80,8 +80,8 @@ class Manifest:
     is from after its end, `dead_letters` the records stamped in the week, of the topics that the dataset comes from,
     that could not be decoded. `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the
     number of rows that may hold personal data by what was found where. `k_anonymity` is the smallest number of distinct
-    persons per combination of the values of `quasi_identifiers`, None without these or where no column says whose a row
-    is. `persons` are the columns that say whose a row is, each with the kinds of persons. Older
+    persons per combination of the values of `quasi_identifiers`, None without these or where no column names the
+    person of a row. `persons` are the columns that name the person of a row, each with the kinds of persons. Older
     versions lack some of what has a default here.
     """
 
@@ -176,7 +176,7 @@ def published(
 ) -> list[Manifest]:
     """Return the manifests of all versions, or of one dataset or week, by dataset, week and version.
 
-    Those that are withdrawn are left out unless they are asked for, and so are those that cannot be read.
+    Without those that cannot be read and, by default, those that are withdrawn.
     """
     return list(readable(target, paths(target, [dataset] if dataset else None, week), None, with_withdrawn))
 
@@ -188,7 +188,7 @@ def readable(
     with_withdrawn: bool = False,
     reader: Reader | None = None,
 ) -> Iterator[Manifest]:
-    """Yield the manifests of versions by their paths, one by one; left out as by `published`.
+    """Yield the manifests of versions by their paths, one by one, without the same ones as `published`.
 
     `unreadable` gets the error of each that cannot be read. `reader` is a cache of `read`, if several calls share one.
     """

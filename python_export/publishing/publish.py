@@ -1,6 +1,6 @@
 """Makes a verified file public: a version that appears as a whole, then the pointer to the newest one.
 
-A version never changes, because the next content gets the next number; docs/export.md says why readers can rely on it.
+A version never changes, because the next content gets the next number; docs/export.md has the reasons.
 """
 
 import json
@@ -39,7 +39,7 @@ from python_export.publishing.target import Target, digest
 
 @dataclass(frozen=True)
 class Published:
-    """A version that readers can see; `file` is a path or URL, `unchanged` says it was there before this run."""
+    """A version that readers can see; `file` is a path or URL, `unchanged` if it was there before this run."""
 
     manifest: Manifest
     file: str
@@ -153,7 +153,7 @@ def _with_difference(
     manifest = replace(manifest, difference=change.counts())
     manifest = replace(manifest, reason=_reason(before, manifest))
     if not listed.exists():
-        warning = f"{CHANGES} is left out, keys of v{before.version} may hold personal data"
+        warning = f"{CHANGES} is omitted, keys of v{before.version} may hold personal data"
         return replace(manifest, warnings=[*manifest.warnings, warning])
     return replace(manifest, changes_sha256=digest(listed))
 
@@ -209,7 +209,7 @@ def point_to_newest(target: Target, dataset: str) -> None:
 def withdraw(target: Target, path: str, reason: str) -> None:
     """Withdraw the version at a path; done again, it completes what was cut off.
 
-    What its manifest says of the file's values goes with the file, and so do its keys in the next version's
+    The manifest's facts about the file's values go with the file, and so do its keys in the next version's
     changes.csv. Readers find the newest version that is left.
 
     Raises:

@@ -141,7 +141,7 @@ class S3Target(Layout, Bucket):
                 self._call("put_object", Key=self._key(path), Body=content, IfNoneMatch="*", **_content_type(path))
                 return
             except FileExistsError:
-                # The answer to a write may have been lost; boto3 has then asked again, and met its own object.
+                # The answer to a write may have been lost; boto3 has then asked again, and met the object it wrote.
                 if self.read(path) == content:
                     return
                 raise

@@ -226,7 +226,7 @@ def staging(private: Path) -> Iterator[Path]:
 
 
 def stopped(error: OSError, path: Path) -> UserError:
-    """Return what to say of a file operation of an export that failed, at a place if the error does not name it."""
+    """Return the error of an export's file operation that failed, with a path if the operating system named none."""
     return UserError(
         f"The export stopped: {error.strerror or error} ({error.filename or path})",
         "Readers see whole versions only; repair that and run the export again",

@@ -153,7 +153,7 @@ def _declared_properties(declaration: Declaration) -> dict[str, str]:
     Iceberg names files after their partition, and messages name files: they must not hold a value of a record.
     """
     columns = {term.column for term in declaration.partition_spec or ()}
-    of_records = columns & table_layout.OF_RECORDS or columns - METADATA_COLUMNS.keys()
+    of_records = columns & table_layout.RECORD_COLUMNS or columns - METADATA_COLUMNS.keys()
     return ROW_GROUPS | dict(declaration.table_properties) | (NAMELESS_PARTITIONS if of_records else {})
 
 

@@ -54,7 +54,7 @@ def check(table: Table, declaration: Declaration, topic: TopicState, position: P
 
 
 def rebind(table: Table, declaration: Declaration, topic: TopicState, start: Mapping[int, int]) -> int:
-    """Bind a table to a topic that was recreated, in one commit, and return its new generation.
+    """Record the id of a recreated topic in its table, in one commit, and return the new generation.
 
     `start` maps each partition to the first offset that is landed.
 

@@ -160,7 +160,7 @@ def rebind(
         try:
             moment = datetime.fromisoformat(start)
         except ValueError:
-            raise UserError(f"--from {start} is no moment", "Write earliest, latest or 2026-11-09T10:00:00") from None
+            raise UserError(f"--from {start} is not a time", "Write earliest, latest or 2026-11-09T10:00:00") from None
         offsets = broker.offsets_at(state, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     generation = until_committed(
         lambda: topic_identity.rebind(tables.prepared(catalog, declaration), declaration, state, offsets),

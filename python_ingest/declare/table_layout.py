@@ -42,10 +42,10 @@ TABLE_PROPERTIES = (
 )
 WHOLE_NUMBER = re.compile(r".*-(bytes|ms|max|count|retries|keep|level)")
 # Of these columns, what producers have written or what quotes it.
-OF_RECORDS = {"kafka_key", "kafka_raw_key", "kafka_raw_value", "kafka_headers", "decode_error", "key_error"}
+RECORD_COLUMNS = {"kafka_key", "kafka_raw_key", "kafka_raw_value", "kafka_headers", "decode_error", "key_error"}
 # By the names that Spark and Iceberg know: of what is written with a number, that comes first.
 TRANSFORMS = {f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")}
-WITH_A_NUMBER = ("bucket", "truncate")
+NUMBERED_TRANSFORMS = ("bucket", "truncate")
 WRITTEN = re.compile(
     r"(?:(?P<transform>\w+)\((?:(?P<number>[1-9]\d{0,8}), *)?(?P<of>\w+)\)|(?P<column>\w+))"
     r"(?: +(?P<direction>asc|desc))?(?: +nulls +(?P<nulls>first|last))?"
@@ -97,7 +97,7 @@ def _read(value: Any) -> PartitionField:
     if match is None:
         raise ValueError
     name, number = match["transform"], match["number"]
-    if name in WITH_A_NUMBER and number:
+    if name in NUMBERED_TRANSFORMS and number:
         transform = f"{name}[{number}]"
     elif not number and (name is None or name in TRANSFORMS):
         transform = TRANSFORMS[name] if name else "identity"
@@ -113,7 +113,7 @@ def _read(value: Any) -> PartitionField:
 
 DAY_OF_LANDING = (partition_field("days(ingested_at)"),)
 # Positions are read from the statistics of files, so that a file must not mix Kafka's partitions: docs/exactly-once.md.
-ALWAYS = partition_field("kafka_partition")
+KAFKA_PARTITION = partition_field("kafka_partition")
 GENERATION = partition_field("kafka_generation")
 
 
@@ -140,7 +140,7 @@ def check(terms: Iterable[PartitionField], columns: StructType, key: str, locati
 
 def partition_fields(declared: tuple[PartitionField, ...], generation: int = 0) -> tuple[PartitionField, ...]:
     """Return the partition fields of a table: those declared, Kafka's partition, and a generation above 0."""
-    needed = (ALWAYS, GENERATION) if generation else (ALWAYS,)
+    needed = (KAFKA_PARTITION, GENERATION) if generation else (KAFKA_PARTITION,)
     return (*declared, *(term for term in needed if term not in declared))
 
 

@@ -26,7 +26,7 @@ def follow(
 
     Each topic has a due time, and waits for no other one. A topic with more than a batch waiting is due again at once,
     behind those that were due before. `after_turn` gets the result of each batch; its `over_limit` is set when the
-    dead letters of the last hour come to be over the limit.
+    dead letters of the last hour exceed the limit.
     """
     totals = {declaration.topic: TopicResult(declaration.topic) for declaration in declarations}
     recent: dict[str, deque[Landing]] = {topic: deque() for topic in totals}

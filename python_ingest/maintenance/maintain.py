@@ -1,6 +1,6 @@
 """Table maintenance: merges files and manifests, expires snapshots, deletes orphan files.
 
-Each step commits on its own. After a conflict it is retried, or left to the next run. Rows, their offsets and batches
+Each step is a separate commit. After a conflict it is retried, or left to the next run. Rows, their offsets and batches
 never change. Readers keep a snapshot until it expires.
 """
 

@@ -80,7 +80,7 @@ class Erasure:
             job = replace(self, persons=persons, require=require)
             not_searched = job._run(catalog, declarations, exported, dry)
         exported.warnings += [f"not searched: {line}" for line in not_searched]
-        exported.has_faults |= bool(not_searched)
+        exported.has_issues |= bool(not_searched)
         return exported
 
     def _run(self, catalog: Catalog, declarations: list[Declaration], exported: Exported, dry: bool) -> list[str]:

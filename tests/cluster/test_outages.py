@@ -28,7 +28,7 @@ from tests.support.services.weed import Weed, running_weed
 @dataclass(frozen=True)
 class Note:
     name: Annotated[str, "what it is"]
-    text: Annotated[str, "what it says"]
+    text: Annotated[str, "its text"]
 
 
 TABLE = SmallTable("ops.notes", Note)

@@ -250,7 +250,7 @@ def test_everybody_else_is_as_before(lake: Lake, person: Log, before: Rows, eras
 
 
 def test_no_byte_of_the_person_is_left(lake: Lake, person: Log, killed: str, erased: str) -> None:
-    everything = [*artefacts(), ("what the command said", (killed + erased).encode())]
+    everything = [*artefacts(), ("the output of the command", (killed + erased).encode())]
     assert {".parquet", ".avro", ".db", ".csv", ".log", ".sql", ".json", ".eml"} <= {
         Path(name).suffix for name, _ in everything
     }

@@ -23,7 +23,7 @@ def tables_read(sql: str) -> set[str]:
         if len(names) == 1:
             assert names[0] in queries, names
         elif names[0] != "spark_catalog":
-            # a metadata table has the name of its table before its own
+            # a metadata table begins with the name of its table
             tables.add(".".join(names[:2]))
     return tables
 

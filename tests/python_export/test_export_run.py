@@ -279,7 +279,7 @@ def withheld(settings: Settings, shop: Project, **options: bool) -> str:
     """Return why an export publishes nothing."""
     exported = exporting(settings, shop, **options)
     assert exported.published == []
-    assert exported.has_faults
+    assert exported.has_issues
     [dataset] = exported.withheld
     assert str(dataset) == f"events 2020-W53 is withheld: {dataset.reason}"
     return dataset.reason
@@ -532,7 +532,7 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
     with changed(shop, "models/exports/exp_weekly__events.yml", declared_hold):
         land([*rows, far, in_next_week(1000)])
         exported = exporting(settings, shop)
-        assert (exported.published, exported.has_faults) == ([], False)
+        assert (exported.published, exported.has_issues) == ([], False)
         [row] = hold.TABLE.rows(catalog).values()
         assert row.reason == figures
         [reason] = map(str, exported.withheld)
@@ -610,7 +610,7 @@ def test_an_unclassified_field_is_a_warning_or_refused(settings: Settings, shop:
         finally:
             thrift.rows(cursor, f"alter table {table} drop columns ({', '.join(fields)})")
     assert [version.manifest.rows for version in exported.published] == [len(published_rows())]
-    assert not exported.has_faults
+    assert not exported.has_issues
     warnings = [warning.partition(";")[0] for warning in exported.warnings]
     first = "has no PII class and is in no file (first at offset 3 of partition 0)"
     assert warnings == [

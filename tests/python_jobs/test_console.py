@@ -52,7 +52,7 @@ def test_a_file_that_was_not_saved_is_refused_by_restore(
     (tmp_path / "saved.json").write_text(content)
     for name in ("saved.json", "nowhere.json"):
         done = lakehouse("backup", "restore", str(tmp_path / name))
-        assert (done.returncode, done.stderr.count("is no file of `lakehouse backup save`")) == (1, 1), done.stderr
+        assert (done.returncode, done.stderr.count("is not a file of `lakehouse backup save`")) == (1, 1), done.stderr
 
 
 def test_a_mistyped_command_is_wrong_usage_and_named() -> None:

@@ -115,7 +115,7 @@ def test_a_fork_sends_nothing_and_shares_the_masking_key(forked: Fork, productio
 def test_bad_names_and_forks_of_forks_are_refused(production: Settings, forked: Fork) -> None:
     for arguments, message in (
         (("fork", "create", "mine"), "There is a fork mine already"),
-        (("fork", "create", "../x"), "'../x' is no name of a fork"),
+        (("fork", "create", "../x"), "'../x' is not a fork name"),
         (("fork", "drop", "other"), "There is no fork other. There are: mine"),
         (("stack", "down", "--wipe"), "There are forks: mine"),
     ):

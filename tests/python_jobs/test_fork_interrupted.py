@@ -161,7 +161,7 @@ def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_
     shutil.copytree(made.directory, made.directory.with_name("mine_copy"))
     capsys.readouterr()
     left = [made.directory.with_name(name) for name in ("latest", "mine.bak")]
-    assert fork.drop_all(production) == [f"{path} is no fork: delete it" for path in left]
+    assert fork.drop_all(production) == [f"{path} is not a fork: delete it" for path in left]
     dropped = capsys.readouterr().out.splitlines()
     assert dropped == [f"fork {name} had the same rows: it is dropped" for name in ("mine", "mine_copy")]
     assert (sorted(made.directory.parent.iterdir()), metadata.tags(catalog)) == (left, [])
@@ -196,7 +196,7 @@ def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(
     capsys.readouterr()
     copied, tagged = fork.drop_all(production)
     assert tagged.startswith("fork mine (tag fork_mine_")
-    assert copied == f"{directory / 'mine.bak'} is no fork: delete it"
+    assert copied == f"{directory / 'mine.bak'} is not a fork: delete it"
     assert capsys.readouterr().out == ""
 
 

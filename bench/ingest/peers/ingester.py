@@ -10,17 +10,17 @@ from python_ingest.landing.run import Ingester, Options, Reporter
 
 
 class Batches(Reporter):
-    """Says when a batch is committed."""
+    """Prints a line when a batch is committed."""
 
     def waiting(self, topic: str, offsets_left: int) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def landed(self, topic: str, what: Landed) -> None:
-        """Say that a batch is committed."""
+        """Print that a batch is committed."""
         print("batch", flush=True)
 
     def note(self, topic: str, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 def main(topic: str) -> None:

@@ -98,10 +98,10 @@ def item_changes(orders: list[ShopOrder], first_id: int, plan: Plan, span: Span,
             placed_ms = order.orderdate + rng.randint(50, 3 * SECOND)
             changed_ms = placed_ms + rng.randint(SECOND, HOUR)
             drafts.append(change("order_items", row, placed_ms))
-            fate = rng.random()
-            if fate < 0.03 and changed_ms <= span.limit_ms:
+            chance = rng.random()
+            if chance < 0.03 and changed_ms <= span.limit_ms:
                 drafts.append(change("order_items", {**row, "quantity": rng.randint(1, 5)}, changed_ms))
-            elif fate < 0.05 and changed_ms <= span.limit_ms:
+            elif chance < 0.05 and changed_ms <= span.limit_ms:
                 drafts += delete("order_items", row, changed_ms)
             orderitemid += 1
     return drafts

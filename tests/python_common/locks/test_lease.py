@@ -36,7 +36,7 @@ with lease.leased(catalog, "weekly", "export run for 2020-W53") as mine:
     report(publish(target, content, draft("2020-W53"), [], target.staging / "scratch", keep).manifest.path)
 """
 
-TOLD_OF = """
+REPORTED_IF_KILLED = """
 lease.LASTS = timedelta(hours=1)
 with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as mine:
     report(f"before: {mine.left.run if mine.left else 'nothing'}")
@@ -93,9 +93,9 @@ def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_run_that_a_signal_ends_is_not_waited_for_and_reported(start_machine: Start, number: signal.Signals) -> None:
-    first = start_machine("first", TOLD_OF)
+    first = start_machine("first", REPORTED_IF_KILLED)
     assert [first.line(), first.line()] == ["before: nothing", "ready"]
-    second = start_machine("second", TOLD_OF)
+    second = start_machine("second", REPORTED_IF_KILLED)
     assert second.line().startswith("waiting for the weekly of first:")
     first.process.send_signal(number)
     first.rest()

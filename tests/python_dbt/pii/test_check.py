@@ -228,7 +228,7 @@ def reason_with_a_card_number(manifest: DbtManifest) -> None:
     export["quarantined"].append({"from": "int_payments_deduplicated", "at": "paid_at", "by": "card_number"})
 
 
-def laundering_staging_model(manifest: DbtManifest) -> None:
+def declassifying_staging_model(manifest: DbtManifest) -> None:
     node = model(manifest, "stg_brokerage__trades")
     sql = "select customer_name as symbol from staging.stg_shop__customers"
     change(manifest, node, compiled_code=sql, parents=[f"model.{PROJECT}.stg_shop__customers"])
@@ -278,7 +278,7 @@ REFUSED = {
     export_of_a_restricted_schema: "exp_weekly__order_lines is an export in the restricted schema deduplicated",
     count_by_a_card_number: "exp_weekly__completed_orders counts as late by stg_payments__payments.card_number",
     reason_with_a_card_number: "exp_weekly__completed_orders counts as quarantined by stg_payments__payments.card",
-    laundering_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
+    declassifying_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
     raw_bytes_without_a_class: "stg_payments__payments.confirmation_code holds bronze.payments.kafka_raw_value, a",
     ids_without_subjects: "bronze.pizza_orders has the id of a user in customer.userid, and no subjects",
     mislabelled_in_the_dictionary: "exp_weekly__product_sales.customer_name_masked holds person_name as",

@@ -88,7 +88,7 @@ LEAKS = {
     "unkeyed hash": f"select sha2(email, 256) as token {PEOPLE}",
     "mask of another class": f"select {rendered('email', 'user', 'pseudonym')} as token {PEOPLE}",
     "mask of two values": f"select {rendered('concat(email, tags)', 'email', 'pseudonym')} as token {PEOPLE}",
-    "key of its own": f"select {EMAIL_TOKEN.replace('129', '1')} as token {PEOPLE}",
+    "another key": f"select {EMAIL_TOKEN.replace('129', '1')} as token {PEOPLE}",
     "longer last four": f"select {LAST_FOUR.replace('{4}', '{6}')} as digits {PEOPLE}",
     "masking key": "select pads.value from spark_catalog.default.pii_pads as pads",
     "mask of a shifted value": "select "

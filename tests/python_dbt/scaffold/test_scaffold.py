@@ -143,9 +143,9 @@ def test_a_topic_without_key_and_time_has_those_of_its_records() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"key": "missing"}, "missing is no column of type string or bigint without personal data"),
-        ({"key": "email"}, "email is no column of type"),
-        ({"at": "id"}, "id is no column of type timestamp"),
+        ({"key": "missing"}, "missing is not a column of type string or bigint without personal data"),
+        ({"key": "email"}, "email is not a column of type"),
+        ({"at": "id"}, "id is not a column of type timestamp"),
         ({"note": "secret"}, "There is no PII class secret"),
         ({"other": "none"}, "Topic topic has no column other"),
     ],

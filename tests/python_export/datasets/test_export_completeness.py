@@ -284,7 +284,7 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
         assert reported(DeadLetterLimit(count=30)) == []
 
 
-def test_a_topic_whose_table_cannot_be_read_is_at_fault_alone(stack: Settings) -> None:
+def test_a_topic_whose_table_cannot_be_read_is_the_only_issue(stack: Settings) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "good")]

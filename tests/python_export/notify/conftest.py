@@ -30,7 +30,7 @@ from tests.python_export.publishing.test_export_publish import publish_content
 Command = Callable[..., Result]
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 ADDRESSES = {"LAKEHOUSE_SMTP_FROM": "lake@example.com", "LAKEHOUSE_SMTP_TO": "a@example.com, b@example.com"}
-# A channel that says "later" is left to the next run at once.
+# A channel that defers a message is left to the next run at once.
 NO_TIME = {"LAKEHOUSE_NOTIFY_TIMEOUT": "0s"}
 FAILED = UserError("no", "Run again")
 

@@ -494,7 +494,7 @@ def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalo
     SmallTable(outbox.TABLE.identifier, older).change(catalog, lambda rows: {"old": older("old")})
     [old] = outbox.entries(catalog)
     assert (old.idempotency_key, getattr(old, last)) == ("old", None)
-    new = replace(old, idempotency_key="new", last_error="no", export_root="/exports", waiting_for="said")
+    new = replace(old, idempotency_key="new", last_error="no", export_root="/exports", waiting_for="a@example.com")
     outbox.TABLE.change(catalog, lambda rows: {**rows, "new": new})
     assert outbox.TABLE.rows(catalog) == {"old": old, "new": new}
 

@@ -73,17 +73,17 @@ def test_an_alarm_gives_the_reason_why_a_dataset_is_withheld(at: At, mailbox: Ma
     assert expected in text_of(alarm)
 
 
-@pytest.mark.parametrize("fate", ["published", "withdrawn", "skipped", "never due"])
-def test_what_is_published_or_not_due_makes_no_alarm(at: At, lake: Lake, mailbox: Mailbox, fate: str) -> None:
+@pytest.mark.parametrize("state", ["published", "withdrawn", "skipped", "never due"])
+def test_what_is_published_or_not_due_makes_no_alarm(at: At, lake: Lake, mailbox: Mailbox, state: str) -> None:
     week = IsoWeek.parse(WEEK)
     now = DEADLINE
-    if fate == "skipped":
+    if state == "skipped":
         late.record_due(lake.catalog, lake.target, week, ["events"], "no data that week")
-    elif fate == "never due":
+    elif state == "never due":
         now -= timedelta(weeks=2)
     else:
         lake.publish("a")
-        if fate == "withdrawn":
+        if state == "withdrawn":
             withdraw(lake.target, f"events/{WEEK}/v1", "a wrong price")
     assert at(now) == []
     assert SUBJECT not in mailbox.subjects

@@ -174,11 +174,11 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     ),
     "gzip of another file": (
         lambda at: (at / "events_2020-W53_v1.csv.gz").write_bytes(gzip.compress(b"event_id\n")),
-        ("v1.csv.gz has another SHA-256 than the manifest says",),
+        ("v1.csv.gz has another SHA-256 than in the manifest",),
     ),
     "spreadsheet edited": (
         lambda at: edit(at / "events_2020-W53_v1.xlsx", "PK", "PQ"),
-        ("events_2020-W53_v1.xlsx has another SHA-256 than the manifest says",),
+        ("events_2020-W53_v1.xlsx has another SHA-256 than in the manifest",),
     ),
     "spreadsheet missing": (
         lambda at: (at / "events_2020-W53_v1.xlsx").unlink(),
@@ -393,7 +393,7 @@ def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     assert "the file lacks 2 rows of the table, and 1 were withheld" in result.stdout
 
 
-def test_a_withdrawn_version_and_an_erased_snapshot_are_no_faults(
+def test_a_withdrawn_version_and_an_erased_snapshot_are_no_issues(
     hostile_source: Source, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines())

@@ -92,14 +92,14 @@ def test_a_reason_names_figure_value_range_and_median() -> None:
 def test_a_column_that_is_new_or_unknown() -> None:
     weeks = [figures(10) for _ in range(8)]
     assert far_off(figures(10, order_value="1"), weeks, {"order_value": Decimal(2)}) == ""
-    with pytest.raises(UserError, match="The hold of events names order_valu, no numeric column"):
+    with pytest.raises(UserError, match="The hold of events names order_valu, not a numeric column"):
         far_off(figures(10, order_value="1"), [], {"order_valu": Decimal(2)})
 
 
 def publishing(
     catalog: Catalog, target: Target, week: IsoWeek, rows: int, content: str = "a", restated: str | None = None
 ) -> Published:
-    """Publish a week that has so many rows, by what its manifest says."""
+    """Publish a week that has so many rows, according to its manifest."""
     manifest = replace(draft(str(week)), rows=rows, restated=restated)
     review = partial(hold.review, catalog, target, FACTORS)
     return publish(target, stage(target, f"note\n{content}\n"), manifest, (), target.staging / "scratch", review=review)

@@ -179,12 +179,12 @@ def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, seed: int) ->
     """Runs on random Mondays that publish, fail or skip each due week, and files that expire."""
     chance = random.Random(seed)
     weeks = weeks_between("2020-W50..2021-W06")
-    settled: set[tuple[str, str]] = set()
+    exported: set[tuple[str, str]] = set()
     late.record_due(exports.catalog, exports.target, weeks[0], ("events",))
     for today in sorted({*chance.sample(weeks, 4), weeks[-1]}):
         for week, names in exports.due({}, until=str(today)).items():
             for name in names:
-                assert (name, week) not in settled
+                assert (name, week) not in exported
                 match chance.choice(["publish", "fail", "skip", "expire"]):
                     case "skip":
                         late.record_due(exports.catalog, exports.target, IsoWeek.parse(week), [name], "no data")
@@ -194,10 +194,10 @@ def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, seed: int) ->
                         exports.note(name, week, {})
                     case _:
                         continue
-                settled.add((name, week))
+                exported.add((name, week))
     due = {(name, week) for week, names in exports.due({}, until=str(weeks[-1])).items() for name in names}
-    assert due | settled == {("events", str(week)) for week in weeks}
-    assert not due & settled
+    assert due | exported == {("events", str(week)) for week in weeks}
+    assert not due & exported
 
 
 def test_the_figures_are_those_of_the_table(catalog: Catalog) -> None:

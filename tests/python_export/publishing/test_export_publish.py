@@ -46,7 +46,7 @@ def stage(target: Target, content: str) -> Path:
 def publish_content(target: Target, content: str, week: str = "2020-W53", restated: str | None = None) -> Published:
     scratch = target.staging / "scratch"
     described = replace(draft(week), restated=restated)
-    return publish(target, stage(target, content), described, [Field("note", "", description="Said.")], scratch)
+    return publish(target, stage(target, content), described, [Field("note", "", description="A text.")], scratch)
 
 
 def tree(target: Target) -> dict[str, bytes]:
@@ -198,7 +198,7 @@ def test_keys_in_which_the_search_of_today_finds_personal_data_are_not_listed(ta
     second = publish_content(target, "note\nb\n").manifest
     assert second.difference == {"added": 1, "removed": 1, "changed": 0}
     assert second.changes_sha256 is None
-    assert second.warnings == ["changes.csv is left out, keys of v1 may hold personal data"]
+    assert second.warnings == ["changes.csv is omitted, keys of v1 may hold personal data"]
     assert not [path for path in tree(target) if path.endswith("changes.csv")]
 
 

@@ -73,7 +73,7 @@ def test_what_no_column_can_be_is_refused(text: str) -> None:
         of_spark(text)
 
 
-def test_the_joined_type_holds_both_and_a_type_that_holds_another_stays() -> None:
+def test_the_widened_type_holds_both_and_a_type_that_holds_another_stays() -> None:
     rng = random.Random(20261122)
     for _ in range(300):
         narrow = of_spark(a_type(rng))

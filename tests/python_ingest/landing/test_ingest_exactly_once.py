@@ -88,7 +88,7 @@ def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
     ("first", "partition"),
     [(0, 1), *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((0, 0), (1, 0), (1, 1)))],
 )
-def test_of_two_that_fill_holes_under_different_numbers_one_is_refused(
+def test_of_two_that_fill_gaps_under_different_numbers_one_is_refused(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch, first: int, partition: int
 ) -> None:
     """Both fill the same gap, or the second one fills a gap in another partition."""

@@ -36,7 +36,7 @@ def test_what_retention_took_before_it_was_landed_is_lost() -> None:
     assert lost(Position(1, {0: 8}), state) == []
 
 
-def test_without_the_ledger_what_retention_took_from_an_unknown_partition_is_lost() -> None:
+def test_without_recorded_positions_what_retention_took_from_an_unknown_partition_is_lost() -> None:
     state = topic({0: 0, 1: 50, 2: 0}, {0: 9, 1: 100, 2: 3})
     assert lost(Position(1, {0: 9}), state) == []
     assert lost(Position(1, {0: 9}, has_metadata=False), state) == [OffsetRange(1, 0, 50)]
@@ -111,7 +111,7 @@ def test_a_position_is_behind_the_greatest_offsets_of_all_files_whatever_their_o
             assert (position.next_offsets, position.held_batch, position.has_metadata) == (ends, number, False)
 
 
-def test_a_ledger_counts_until_rows_are_deleted(table: Table) -> None:
+def test_a_recorded_position_counts_until_rows_are_deleted(table: Table) -> None:
     land(table, 1, [(0, 0), (0, 1), (1, 4)], {0: 5, 1: 6, 2: 7})
     assert PositionReader().read(table).next_offsets == {0: 5, 1: 6, 2: 7}
     table.delete("kafka_partition = 0 and kafka_offset = 1")

@@ -22,7 +22,7 @@ from tests.support.topic_fixture import TopicFixture, assert_exactly_once, produ
 @dataclass(frozen=True)
 class Note:
     name: Annotated[str, "what it is"]
-    text: Annotated[str, "what it says"]
+    text: Annotated[str, "its text"]
 
 
 NOTES = SmallTable("ops.notes", Note)

@@ -121,7 +121,7 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topi
     assert files_of_person(topic) == set()
     assert topic.rows() == rows
 
-    # Nothing takes it for missing, for a dead letter, or for a fault.
+    # Nothing takes it for missing, for a dead letter, or for an issue.
     assert_verified(topic, 10, 3)
     assert topic.land_well().records == 0
     assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0
@@ -144,7 +144,7 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topi
     assert_verified(topic, 19, 6)
 
 
-def test_what_is_left_of_an_erased_row_is_a_fault(topic: TopicFixture) -> None:
+def test_what_is_left_of_an_erased_row_is_an_issue(topic: TopicFixture) -> None:
     produce(topic)
     topic.land_well()
     erased(topic)

@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str], env: dict[str, str] | None = None
 ) -> Exported:
-    """Run the job with a first step that works and a second one that is given."""
+    """Run the job with a first step that works and a given second one."""
     monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
     return job.run(settings, env or {}, Project(Path(), {}), [WEEK])
 
@@ -205,11 +205,11 @@ def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
         assert text in listed
 
 
-def test_a_fault_that_no_dataset_comes_from_is_exit_code_4_too(
+def test_an_issue_that_no_dataset_comes_from_is_exit_code_4_too(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find(job: Job) -> str:
-        job.exported.has_faults = True
+        job.exported.has_issues = True
         return "built"
 
     assert command(offline_settings, monkeypatch, {}, "--week", str(WEEK), build=find).exit_code == 4
