@@ -36,8 +36,8 @@ FAILED = UserError("no", "Run again")
 
 
 @dataclass
-class Lake:
-    """A lake that publishes weeks of events and announces them."""
+class Site:
+    """A site with a lake, which publishes weeks of events and announces them."""
 
     settings: Settings
     catalog: Catalog
@@ -155,9 +155,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lake(request: pytest.FixtureRequest, offline_settings: Settings, catalog: Catalog) -> Lake:
+def site(request: pytest.FixtureRequest, offline_settings: Settings, catalog: Catalog) -> Site:
     name = "published_to" if "published_to" in request.fixturenames else "offline_settings"
-    return Lake(request.getfixturevalue(name), catalog)
+    return Site(request.getfixturevalue(name), catalog)
 
 
 @contextmanager

@@ -18,117 +18,117 @@ from tests.python_export.notify.conftest import (
     NO_TIME,
     WEEK,
     Calls,
-    Lake,
     Mailbox,
     MailServer,
+    Site,
     dead_smtp,
     smtp_at,
 )
 from tests.support.services.secured import Authority
 
 
-def test_a_refused_message_does_not_hold_up_the_next(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:
+def test_a_refused_message_does_not_hold_up_the_next(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
     for week in (WEEK, NEXT_WEEK):
-        lake.publish("a", week)
-    mailbox.refused_week, webhook.refused = WEEK, lake.key(f"events/{WEEK}/v1")
-    mail, call = lake.notify(env)
+        site.publish("a", week)
+    mailbox.refused_week, webhook.refused = WEEK, site.key(f"events/{WEEK}/v1")
+    mail, call = site.notify(env)
     assert "did not take the mail (SMTPDataError 552)" in mail
     assert "answered 400" in call
     assert mailbox.subjects == [f"{NEXT_WEEK}: 1 file published"]
     assert [body["week"] for _, body in webhook.received] == [NEXT_WEEK]
-    refused, delivered = lake.entries
+    refused, delivered = site.entries
     assert (refused.mail, refused.webhook, refused.failed_attempts) == ("pending", "pending", 2)
     assert (delivered.mail, delivered.webhook, delivered.failed_attempts) == ("delivered", "delivered", 0)
 
 
-def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(lake: Lake, mailbox: Mailbox) -> None:
+def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(site: Site, mailbox: Mailbox) -> None:
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"}
     for week in (WEEK, NEXT_WEEK):
-        lake.publish("a", week)
-    [error] = lake.notify(env)
+        site.publish("a", week)
+    [error] = site.notify(env)
     assert "refused 1 recipients for good: gone@example.com" in error
-    assert lake.notify(env) == []
+    assert site.notify(env) == []
     assert len(mailbox.mails) == 2
 
 
-def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once(lake: Lake, mailbox: Mailbox) -> None:
+def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once(site: Site, mailbox: Mailbox) -> None:
     env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com, gone@example.com"}
-    lake.publish("a")
+    site.publish("a")
     mailbox.later = 1
-    [error] = lake.notify(env | NO_TIME)
+    [error] = site.notify(env | NO_TIME)
     assert "defers later@example.com" in error
-    [entry] = lake.entries
+    [entry] = site.entries
     assert (entry.mail, entry.waiting_for) == ("pending", "later@example.com")
     # The next run begins by asking for this one alone, and asks again while there is time.
     mailbox.later = 2
-    assert lake.notify(env) == []
-    [entry] = lake.entries
+    assert site.notify(env) == []
+    [entry] = site.entries
     assert (entry.mail, entry.waiting_for, entry.failed_attempts) == ("delivered", None, 1)
     assert mailbox.accepted_for == [["a@example.com"], ["later@example.com"]]
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == 1
 
 
-def test_a_recipient_who_left_the_list_is_not_waited_for(lake: Lake, mailbox: Mailbox) -> None:
-    lake.publish("a")
+def test_a_recipient_who_left_the_list_is_not_waited_for(site: Site, mailbox: Mailbox) -> None:
+    site.publish("a")
     mailbox.later = 1
-    lake.notify(mailbox.env | NO_TIME | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com"})
-    assert lake.notify(mailbox.env) == []
-    assert [entry.mail for entry in lake.entries] == ["delivered"]
+    site.notify(mailbox.env | NO_TIME | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com"})
+    assert site.notify(mailbox.env) == []
+    assert [entry.mail for entry in site.entries] == ["delivered"]
     assert mailbox.accepted_for == [["a@example.com"]]
 
 
-def test_what_a_dead_mail_server_did_not_take_is_taken_later(lake: Lake, mailbox: Mailbox) -> None:
+def test_what_a_dead_mail_server_did_not_take_is_taken_later(site: Site, mailbox: Mailbox) -> None:
     for week in (WEEK, NEXT_WEEK):
-        lake.publish("a", week)
+        site.publish("a", week)
     nowhere = mailbox.env | dead_smtp()
     for run_number in (1, 2):
-        [error] = lake.notify(nowhere)
+        [error] = site.notify(nowhere)
         assert "does not answer (Connection refused)" in error
-        entry, waiting = lake.entries
+        entry, waiting = site.entries
         assert (entry.mail, entry.failed_attempts) == ("pending", run_number)
         # A server that is down is not asked again for every mail.
         assert (waiting.mail, waiting.failed_attempts) == ("pending", 0)
     # A channel that is configured no longer still owes.
-    assert lake.notify({}) == [
+    assert site.notify({}) == [
         "2 messages wait for a mail that is no longer configured."
         " Configure it, or drop them by `lakehouse export outbox drop`."
     ]
-    assert lake.notify(mailbox.env) == []
+    assert site.notify(mailbox.env) == []
     assert len(mailbox.mails) == 2
 
 
 def test_the_command_reports_a_failed_notification_and_exits_with_3(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lake.publish("a")
-    monkeypatch.setattr("python_export.cli.run.from_environment", lambda env: lake.settings)
+    site.publish("a")
+    monkeypatch.setattr("python_export.cli.run.from_environment", lambda env: site.settings)
     monkeypatch.setattr("python_export.cli.run.environment", dead_smtp)
     result = CliRunner().invoke(app, ["notify"])
     assert result.exit_code == 3
     assert "a notification failed: The mail server at 127.0.0.1:" in caplog.text
 
 
-def test_a_busy_webhook_is_retried_after_the_time_it_names(lake: Lake, webhook: Calls) -> None:
-    lake.publish("a")
+def test_a_busy_webhook_is_retried_after_the_time_it_names(site: Site, webhook: Calls) -> None:
+    site.publish("a")
     env = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
     webhook.busy = ["1"]
-    assert lake.notify(env) == []
+    assert site.notify(env) == []
     first, second = webhook.asked_at
     assert second - first >= 1
     # A digit to Python, and no number of seconds.
-    lake.publish("of another busy answer")
+    site.publish("of another busy answer")
     webhook.busy = ["\u00b2"]
-    assert lake.notify(env) == []
+    assert site.notify(env) == []
     # What would take longer than the run has is left to the next one.
-    lake.publish("b")
+    site.publish("b")
     webhook.busy = [format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)]
-    [error] = lake.notify(env)
+    [error] = site.notify(env)
     assert "answered 429" in error
     assert len(webhook.asked_at) == 5
 
 
-def test_a_mail_server_with_tls_and_a_login(lake: Lake, tmp_path: Path) -> None:
+def test_a_mail_server_with_tls_and_a_login(site: Site, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("mail"))
@@ -141,12 +141,12 @@ def test_a_mail_server_with_tls_and_a_login(lake: Lake, tmp_path: Path) -> None:
     server = MailServer(box, tls_context=context, authenticator=login, auth_required=True)
     server.start()
     env |= smtp_at(server.port)
-    lake.publish("a")
+    site.publish("a")
     try:
-        [untrusted] = lake.notify(env)
+        [untrusted] = site.notify(env)
         env["LAKEHOUSE_SMTP_CA_LOCATION"] = str(authority.ca)
-        [refused] = lake.notify(env | {"LAKEHOUSE_SMTP_PASSWORD": "secret-guess"})
-        assert lake.notify(env) == []
+        [refused] = site.notify(env | {"LAKEHOUSE_SMTP_PASSWORD": "secret-guess"})
+        assert site.notify(env) == []
     finally:
         server.stop()
     assert "_CA_LOCATION" in untrusted

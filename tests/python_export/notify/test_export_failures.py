@@ -20,17 +20,17 @@ from python_export.notify import deliver
 from python_export.readiness.issues import Withheld
 from python_export.run import Exporter
 from tests.python_export.conftest import failing
-from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Command, Lake, Mailbox, smtp_at, text_of
+from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Command, Mailbox, Site, smtp_at, text_of
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 
 
 @pytest.fixture
-def export_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Command:
+def export_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return a function that runs `export run` without a dbt project, with a step in the place of the export itself."""
 
     def run(env: dict[str, str], step: Callable[..., None], week: str = WEEK, *options: str) -> Result:
         monkeypatch.setattr(Exporter, "run", step)
-        monkeypatch.setattr(cli, "from_environment", lambda env: lake.settings)
+        monkeypatch.setattr(cli, "from_environment", lambda env: site.settings)
         monkeypatch.setattr(cli, "environment", lambda: env)
         monkeypatch.setattr(cli, "parse", lambda project: None)
         monkeypatch.setattr(cli.declared, "load", lambda project: {})
@@ -40,27 +40,27 @@ def export_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 def test_an_alert_is_sent_at_once_and_logged_if_no_channel_takes_it(
-    lake: Lake, mailbox: Mailbox, webhook: Calls, caplog: pytest.LogCaptureFixture
+    site: Site, mailbox: Mailbox, webhook: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = UserError("2020-W53 is not complete; behind: <payments>", "Run again")
-    lake.alert(mailbox.env | smtp_at(1) | NO_TIME | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
+    site.alert(mailbox.env | smtp_at(1) | NO_TIME | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
     assert "not delivered: The mail server at 127.0.0.1:1 does not answer" in caplog.text
     [(headers, body)] = webhook.received
     assert headers["Idempotency-Key"].startswith("failure/2020-W53/")
     assert (body["event"], body["week"], body["error"]) == ("failed", "2020-W53", str(error))
-    lake.alert(mailbox.env, error)
+    site.alert(mailbox.env, error)
     [mail] = mailbox.mails
     assert mail["Subject"] == "2020-W53: the weekly files failed"
     assert mail["X-Idempotency-Key"].startswith("failure/2020-W53/")
     assert text_of(mail).count(str(error)) == 1
     assert "behind: &lt;payments&gt;" in text_of(mail, "html")
     # Nothing waits in the outbox, which holds versions and notices alone.
-    assert lake.entries == []
+    assert site.entries == []
 
 
-def test_failures_go_to_those_who_can_mend_them(lake: Lake, mailbox: Mailbox) -> None:
-    lake.publish("a")
-    lake.alert(mailbox.env | {"LAKEHOUSE_ALERT_TO": "operator@example.com"})
+def test_failures_go_to_those_who_can_mend_them(site: Site, mailbox: Mailbox) -> None:
+    site.publish("a")
+    site.alert(mailbox.env | {"LAKEHOUSE_ALERT_TO": "operator@example.com"})
     assert [(mail["To"], mail["Subject"]) for mail in mailbox.mails] == [
         ("operator@example.com", f"{WEEK}: the weekly files failed"),
         ("a@example.com, b@example.com", f"{WEEK}: 1 file published"),
@@ -68,16 +68,16 @@ def test_failures_go_to_those_who_can_mend_them(lake: Lake, mailbox: Mailbox) ->
 
 
 def test_an_alert_never_takes_the_place_of_the_error(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(deliver, "notify", failing)
-    lake.alert({})
+    site.alert({})
     assert caplog.messages[-1].startswith("not delivered: Unexpected error: ValueError.")
 
 
 @pytest.mark.parametrize("broken", ["catalog locked", "catalog gone", "home not writable", "disk full"])
 def test_an_alert_is_sent_where_nothing_can_be_written(
-    lake: Lake,
+    site: Site,
     mailbox: Mailbox,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -85,10 +85,10 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
     broken: str,
 ) -> None:
     # Its outbox is there, as after every run.
-    lake.publish("a")
-    lake.notify({})
-    impatient = lake.settings.changed(catalog_uri=f"{lake.settings.catalog_uri}?busy_timeout=100")
-    database = Path(lake.settings.catalog_uri.removeprefix("jdbc:sqlite:"))
+    site.publish("a")
+    site.notify({})
+    impatient = site.settings.changed(catalog_uri=f"{site.settings.catalog_uri}?busy_timeout=100")
+    database = Path(site.settings.catalog_uri.removeprefix("jdbc:sqlite:"))
     with ExitStack() as stack:
         if broken == "catalog locked":
             other = stack.enter_context(closing(sqlite3.connect(database)))
@@ -101,7 +101,7 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
         else:
             # As on a full disk, no file can become longer, and the system reports it.
             stack.enter_context(no_room_beyond(0))
-        replace(lake, settings=impatient).alert(mailbox.env)
+        replace(site, settings=impatient).alert(mailbox.env)
     [mail] = mailbox.mails
     assert "no. Run again." in text_of(mail)
     assert f"mail: sent 1 failure of {WEEK}" in caplog.messages
@@ -115,11 +115,11 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
 
 
 def test_what_was_published_is_announced_when_the_report_fails(
-    lake: Lake, mailbox: Mailbox, export_run: Command
+    site: Site, mailbox: Mailbox, export_run: Command
 ) -> None:
     def publish_and_withhold(exporter: Exporter, *_: Any) -> None:
         exported = exporter.exported
-        exported.published.append(lake.publish("a"))
+        exported.published.append(site.publish("a"))
         exported.withheld.append(Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC"))
 
     done = export_run(mailbox.env, publish_and_withhold)
@@ -133,10 +133,10 @@ def test_what_was_published_is_announced_when_the_report_fails(
 
 
 def test_a_run_that_ends_writes_its_metrics_and_a_failed_one_leaves_them(
-    lake: Lake, export_run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    site: Site, export_run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def publish(exporter: Exporter, *_: Any) -> None:
-        exporter.exported.published.append(lake.publish("a"))
+        exporter.exported.published.append(site.publish("a"))
 
     monkeypatch.setattr(cli.page, "write", lambda *_: "")
     file = tmp_path / "export.prom"
@@ -178,9 +178,9 @@ def test_a_week_that_is_not_over_is_the_callers_to_know(mailbox: Mailbox, export
     assert mailbox.mails == []
 
 
-def test_an_export_that_has_lost_its_lease_ends(lake: Lake, mailbox: Mailbox, export_run: Command) -> None:
+def test_an_export_that_has_lost_its_lease_ends(site: Site, mailbox: Mailbox, export_run: Command) -> None:
     def lose_it(exporter: Exporter, *_: Any) -> None:
-        lease.TABLE.change(lake.catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
+        lease.TABLE.change(site.catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
         exporter.require()
 
     done = export_run(mailbox.env, lose_it)

@@ -39,8 +39,8 @@ from tests.python_export.notify.conftest import (
     WEEK,
     Calls,
     Command,
-    Lake,
     Mailbox,
+    Site,
     dead_smtp,
     text_of,
 )
@@ -51,8 +51,8 @@ from tests.support.publishing import unlock
 def outbox_command(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return a function that runs `export outbox` for a lake."""
 
-    def run(lake: Lake, *arguments: str) -> Result:
-        monkeypatch.setattr(cli_outbox, "from_environment", lambda env=None: lake.settings)
+    def run(site: Site, *arguments: str) -> Result:
+        monkeypatch.setattr(cli_outbox, "from_environment", lambda env=None: site.settings)
         monkeypatch.setattr(cli_outbox, "environment", lambda: mailbox.env)
         return CliRunner().invoke(app, ["outbox", *arguments])
 
@@ -60,14 +60,14 @@ def outbox_command(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Command
 
 
 @pytest.mark.usefixtures("published_to")
-def test_a_week_is_one_mail_with_its_figures(lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]) -> None:
+def test_a_week_is_one_mail_with_its_figures(site: Site, mailbox: Mailbox, exports_declared: dict[str, str]) -> None:
     mailbox.env |= exports_declared
-    lake.publish("note\na\n", WEEK)
-    first = lake.publish("note\nb\n", NEXT_WEEK).manifest
-    assert lake.notify(mailbox.env) == []
+    site.publish("note\na\n", WEEK)
+    first = site.publish("note\nb\n", NEXT_WEEK).manifest
+    assert site.notify(mailbox.env) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published", f"{NEXT_WEEK}: 1 file published"]
     mail = mailbox.mails[1]
-    assert mail["X-Idempotency-Key"] == lake.key(f"events/{NEXT_WEEK}/v1")
+    assert mail["X-Idempotency-Key"] == site.key(f"events/{NEXT_WEEK}/v1")
     assert mail["To"] == "a@example.com, b@example.com"
     for kind in ("plain", "html"):
         text = text_of(mail, kind)
@@ -78,37 +78,37 @@ def test_a_week_is_one_mail_with_its_figures(lake: Lake, mailbox: Mailbox, expor
             "0.10",
             "+0.0 %",
             first.sha256,
-            lake.target.address(f"events/{NEXT_WEEK}/v1/{first.file}"),
+            site.target.address(f"events/{NEXT_WEEK}/v1/{first.file}"),
         ):
             assert words in text, (kind, words)
 
     # The same content is the same version, and is not announced again.
-    lake.publish("note\nb\n", NEXT_WEEK)
-    assert lake.notify(mailbox.env) == []
+    site.publish("note\nb\n", NEXT_WEEK)
+    assert site.notify(mailbox.env) == []
     assert len(mailbox.mails) == 2
-    lake.publish("note\nlate\n", NEXT_WEEK)
-    assert lake.notify(mailbox.env) == []
+    site.publish("note\nlate\n", NEXT_WEEK)
+    assert site.notify(mailbox.env) == []
     assert mailbox.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them again"
     assert "replaces v1" in text_of(mailbox.mails[2])
-    assert {(entry.mail, entry.webhook) for entry in lake.entries} == {("delivered", "no channel")}
+    assert {(entry.mail, entry.webhook) for entry in site.entries} == {("delivered", "no channel")}
 
 
 @pytest.mark.usefixtures("published_to")
 def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
-    lake: Lake, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "manifest.json").write_text('{"nodes": {')
-    lake.publish("note\na\n", WEEK)
-    assert lake.notify(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
+    site.publish("note\na\n", WEEK)
+    assert site.notify(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
     assert "messages have no figures" in caplog.text
 
 
-def test_links_are_those_of_the_web(lake: Lake, mailbox: Mailbox) -> None:
-    lake.settings = lake.settings.changed(export_url="https://files.example.com/weekly/")
-    lake.publish("a")
-    lake.notify(mailbox.env)
+def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
+    site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
+    site.publish("a")
+    site.notify(mailbox.env)
     [mail] = mailbox.mails
     file = f"https://files.example.com/weekly/events/{WEEK}/v1/events_{WEEK}_v1.csv"
     page = f"https://files.example.com/weekly/reports/{WEEK}.html"
@@ -117,33 +117,33 @@ def test_links_are_those_of_the_web(lake: Lake, mailbox: Mailbox) -> None:
         assert f'<a href="{link}">' in text_of(mail, "html")
 
 
-def test_a_webhook_gets_each_version_with_its_key(lake: Lake, webhook: Calls) -> None:
+def test_a_webhook_gets_each_version_with_its_key(site: Site, webhook: Calls) -> None:
     for content in ("a", "b"):
-        manifest = lake.publish(content).manifest
+        manifest = site.publish(content).manifest
     url = f"{webhook.url}/secret-path"
     env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
     webhook.status = 500
-    [error] = lake.notify(env)
+    [error] = site.notify(env)
     assert error.startswith("The webhook at http://127.0.0.1 answered 500")
     assert "secret" not in error
     webhook.status = 200
-    assert lake.notify(env) == []
+    assert site.notify(env) == []
 
     assert [headers["Idempotency-Key"] for headers, _ in webhook.received] == [
-        lake.key(f"events/{WEEK}/v{number}") for number in (1, 2)
+        site.key(f"events/{WEEK}/v{number}") for number in (1, 2)
     ]
     headers, body = webhook.received[1]
     assert headers["Authorization"] == "Bearer secret-token"
     assert (body["version"], body["supersedes"], body["sha256"]) == (2, 1, manifest.sha256)
 
 
-def test_a_notice_is_in_the_mail_of_its_week_once(lake: Lake, mailbox: Mailbox, webhook: Calls) -> None:
+def test_a_notice_is_in_the_mail_of_its_week_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": f"{webhook.url}/hook"}
-    lake.publish("a")
+    site.publish("a")
     behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
     recorded = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
     for notices in (recorded, recorded, [Notice(WEEK, None, "warning: another")]):
-        assert lake.notify(env, notices) == []
+        assert site.notify(env, notices) == []
     first, second = mailbox.mails
     assert (first["Subject"], second["Subject"]) == (
         f"{WEEK}: 1 file published, 1 withheld, 1 warning",
@@ -165,68 +165,68 @@ def test_a_notice_is_in_the_mail_of_its_week_once(lake: Lake, mailbox: Mailbox, 
 
 
 def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(
-    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+    site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.publish("a")
+    site.publish("a")
     with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
         crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        lake.notify(mailbox.env)
+        site.notify(mailbox.env)
     for _ in range(2):
-        assert lake.notify(mailbox.env) == []
+        assert site.notify(mailbox.env) == []
     assert len(mailbox.mails) == 2
     for header in ("Message-ID", "X-Idempotency-Key", "Date"):
         assert mailbox.mails[0][header] == mailbox.mails[1][header]
 
 
 def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_the_same_key(
-    lake: Lake, mailbox: Mailbox, tmp_path: Path
+    site: Site, mailbox: Mailbox, tmp_path: Path
 ) -> None:
     saved = tmp_path / "tables.json"
-    lake.publish("note\na\n", WEEK)
-    assert lake.notify(mailbox.env) == []
-    backup.save(lake.catalog, saved)
-    shutil.copytree(lake.settings.warehouse, tmp_path / "copy")
-    lake.publish("note\nlate\n", WEEK)
-    assert lake.notify(mailbox.env) == []
+    site.publish("note\na\n", WEEK)
+    assert site.notify(mailbox.env) == []
+    backup.save(site.catalog, saved)
+    shutil.copytree(site.settings.warehouse, tmp_path / "copy")
+    site.publish("note\nlate\n", WEEK)
+    assert site.notify(mailbox.env) == []
 
-    shutil.rmtree(lake.settings.warehouse)
+    shutil.rmtree(site.settings.warehouse)
     (tmp_path / "catalog.db").unlink()
-    shutil.copytree(tmp_path / "copy", lake.settings.warehouse)
-    lake.catalog = load_catalog(lake.settings, create=True)
-    backup.restore(lake.catalog, saved)
+    shutil.copytree(tmp_path / "copy", site.settings.warehouse)
+    site.catalog = load_catalog(site.settings, create=True)
+    backup.restore(site.catalog, saved)
     # What the lake exports again is what is there, or comes after it.
-    assert lake.publish("note\nlate\n", WEEK).unchanged
-    assert lake.notify(mailbox.env) == []
-    assert lake.publish("note\nother\n", WEEK).manifest.version == 3
-    assert lake.notify(mailbox.env) == []
+    assert site.publish("note\nlate\n", WEEK).unchanged
+    assert site.notify(mailbox.env) == []
+    assert site.publish("note\nother\n", WEEK).manifest.version == 3
+    assert site.notify(mailbox.env) == []
     keys = [mail["X-Idempotency-Key"] for mail in mailbox.mails]
-    assert keys == [lake.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
+    assert keys == [site.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
 
 
-def test_a_version_that_was_removed_and_published_again_is_announced(lake: Lake, mailbox: Mailbox) -> None:
+def test_a_version_that_was_removed_and_published_again_is_announced(site: Site, mailbox: Mailbox) -> None:
     for content in ("a", "b", "b"):
-        lake.publish(content)
-        assert lake.notify(mailbox.env) == []
-        unlock(Path(lake.settings.export_root))
-        shutil.rmtree(Path(lake.settings.export_root) / "events")
+        site.publish(content)
+        assert site.notify(mailbox.env) == []
+        unlock(Path(site.settings.export_root))
+        shutil.rmtree(Path(site.settings.export_root) / "events")
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails) == 2
 
 
 def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_again(
-    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+    site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for week in ("2020-W51", "2020-W52", WEEK):
-        lake.publish("a", week)
-    manifest = lake.target.root / "events" / "2020-W52" / "v1" / "manifest.json"
+        site.publish("a", week)
+    manifest = site.target.root / "events" / "2020-W52" / "v1" / "manifest.json"
     unlock(manifest.parent)
     manifest.write_text("{")
-    [error] = lake.notify(mailbox.env)
+    [error] = site.notify(mailbox.env)
     assert "events/2020-W52/v1/manifest.json is missing or damaged" in error
     assert [mail["Subject"][:8] for mail in mailbox.mails] == ["2020-W51", WEEK]
 
     read, paths = LocalTarget.read, []
     monkeypatch.setattr(LocalTarget, "read", lambda self, path: paths.append(path) or read(self, path))
-    lake.publish("a", NEXT_WEEK)
+    site.publish("a", NEXT_WEEK)
     paths.clear()
     # Two days later.
     versions = LocalTarget.versions
@@ -235,74 +235,74 @@ def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_a
         "versions",
         lambda *given: {path: written - timedelta(days=2) for path, written in versions(*given).items()},
     )
-    lake.notify(mailbox.env)
+    site.notify(mailbox.env)
     # That of the version, that of the week before, and the damaged one.
     assert {path.split("/")[1] for path in paths} == {NEXT_WEEK, WEEK, "2020-W52"}
 
 
-def test_without_a_channel_nothing_is_owed(lake: Lake, mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
-    lake.publish("a")
-    assert lake.notify({}) == []
+def test_without_a_channel_nothing_is_owed(site: Site, mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
+    site.publish("a")
+    assert site.notify({}) == []
     assert "no notification: neither" in caplog.text
-    assert lake.notify(mailbox.env) == []
+    assert site.notify(mailbox.env) == []
     assert mailbox.mails == []
 
 
-def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(lake: Lake) -> None:
+def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(site: Site) -> None:
     for content in ("a", "b", "c"):
-        lake.publish(content)
+        site.publish(content)
     start = threading.Barrier(3)
 
     def record() -> None:
         start.wait()
-        outbox.record_versions(load_catalog(lake.settings), lake.target, Channels(), [])
+        outbox.record_versions(load_catalog(site.settings), site.target, Channels(), [])
 
     threads = [threading.Thread(target=record) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    rows = load_catalog(lake.settings).load_table("ops.export_outbox").scan("kind = 'version'").to_arrow()
-    assert sorted(rows["idempotency_key"].to_pylist()) == [lake.key(f"events/{WEEK}/v{number}") for number in (1, 2, 3)]
+    rows = load_catalog(site.settings).load_table("ops.export_outbox").scan("kind = 'version'").to_arrow()
+    assert sorted(rows["idempotency_key"].to_pylist()) == [site.key(f"events/{WEEK}/v{number}") for number in (1, 2, 3)]
 
 
 def test_versions_of_a_root_that_is_not_announced_are_not(
-    lake: Lake, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "link").symlink_to(lake.settings.export_root)
+    (tmp_path / "link").symlink_to(site.settings.export_root)
     announced = mailbox.env | {"LAKEHOUSE_NOTIFY_ROOT": str(tmp_path / "link")}
-    trial = replace(lake, settings=lake.settings.changed(export_root=f"{lake.settings.export_root}-trial"))
-    for root, content in ((lake, "a"), (trial, "other")):
+    trial = replace(site, settings=site.settings.changed(export_root=f"{site.settings.export_root}-trial"))
+    for root, content in ((site, "a"), (trial, "other")):
         root.publish(content)
         assert root.notify(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
     assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in caplog.text
     [mail] = mailbox.mails
-    assert {entry.mail for entry in lake.entries} == {"delivered"}
+    assert {entry.mail for entry in site.entries} == {"delivered"}
     assert trial.target.address("") not in text_of(mail)
 
     # Each root has readers, and its rows wait for a run of that root.
     trial.publish("late")
     assert len(trial.notify(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
-    assert lake.notify(mailbox.env) == []
+    assert site.notify(mailbox.env) == []
     assert len(mailbox.mails) == 1
     assert trial.notify(mailbox.env) == []
     assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them again, 1 warning"
 
 
-def test_a_root_is_the_same_by_every_path_to_it(lake: Lake, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(lake.settings.export_root)
+def test_a_root_is_the_same_by_every_path_to_it(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(site.settings.export_root)
     for path in ("link", "x/../exports", "exports/"):
-        other = lake.settings.changed(export_root=str(tmp_path / path))
-        assert outbox.key_of(open_target(other), "v1") == lake.key("v1")
+        other = site.settings.changed(export_root=str(tmp_path / path))
+        assert outbox.key_of(open_target(other), "v1") == site.key("v1")
 
 
 def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes_back(
-    lake: Lake, mailbox: Mailbox
+    site: Site, mailbox: Mailbox
 ) -> None:
     def notified(*texts: str) -> int:
         before = len(mailbox.mails)
         notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
-        assert lake.notify(mailbox.env, notices, weeks=[WEEK]) == []
+        assert site.notify(mailbox.env, notices, weeks=[WEEK]) == []
         return len(mailbox.mails) - before
 
     letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
@@ -316,43 +316,43 @@ def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes
     assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
     # A run that failed, or was for another week, does not know what is mended.
-    lake.alert(mailbox.env)
-    assert lake.notify(mailbox.env, weeks=[NEXT_WEEK]) == []
+    site.alert(mailbox.env)
+    assert site.notify(mailbox.env, weeks=[NEXT_WEEK]) == []
     assert notified(letters.format("30", "1,000"), "other") == 0
 
 
-def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(lake: Lake, mailbox: Mailbox) -> None:
+def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(site: Site, mailbox: Mailbox) -> None:
     warning = Notice(WEEK, None, "warning: no")
-    assert len(lake.notify(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
-    assert lake.notify(mailbox.env, weeks=[WEEK]) == []
+    assert len(site.notify(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
+    assert site.notify(mailbox.env, weeks=[WEEK]) == []
     assert mailbox.subjects == [f"{WEEK}: 1 warning"]
-    assert lake.notify(mailbox.env, weeks=[WEEK]) == []
-    assert lake.notify(mailbox.env, [warning], weeks=[WEEK]) == []
+    assert site.notify(mailbox.env, weeks=[WEEK]) == []
+    assert site.notify(mailbox.env, [warning], weeks=[WEEK]) == []
     assert len(mailbox.mails) == 2
 
 
 @pytest.mark.usefixtures("published_to")
 def test_a_withdrawn_version_is_announced_as_withdrawn(
-    lake: Lake, mailbox: Mailbox, webhook: Calls, monkeypatch: pytest.MonkeyPatch
+    site: Site, mailbox: Mailbox, webhook: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the clock of the store is behind: a withdrawal seems older than the row of its version."""
-    versions = type(lake.target).versions
+    versions = type(site.target).versions
     monkeypatch.setattr(
-        type(lake.target),
+        type(site.target),
         "versions",
         lambda *given: {path: written - timedelta(minutes=10) for path, written in versions(*given).items()},
     )
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
-    manifest = lake.publish("note\na\n").manifest
-    assert lake.notify(env) == []
-    lake.publish("note\nb\n")
+    manifest = site.publish("note\na\n").manifest
+    assert site.notify(env) == []
+    site.publish("note\nb\n")
     # The second is not announced when it is withdrawn.
-    assert len(lake.notify(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
+    assert len(site.notify(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
     for version in (1, 2):
-        withdraw(lake.target, f"events/{WEEK}/v{version}", "a person was erased whose rows it held")
-    lake.publish("note\nc\n")
+        withdraw(site.target, f"events/{WEEK}/v{version}", "a person was erased whose rows it held")
+    site.publish("note\nc\n")
     for _ in range(2):
-        assert lake.notify(env) == []
+        assert site.notify(env) == []
     assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 2 files withdrawn"]
     text = text_of(mailbox.mails[1])
     for version in (1, 2):
@@ -362,31 +362,31 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
     [(headers, body)] = [
         (headers, body) for headers, body in webhook.received if (body["event"], body["version"]) == ("withdrawn", 1)
     ]
-    assert headers["Idempotency-Key"] == f"withdrawn/{lake.key(manifest.path)}"
-    assert body["path"] == lake.target.address(manifest.path)
+    assert headers["Idempotency-Key"] == f"withdrawn/{site.key(manifest.path)}"
+    assert body["path"] == site.target.address(manifest.path)
     assert {name: body[name] for name in ("dataset", "week", "sha256")} == {
         "dataset": "events",
         "week": WEEK,
         "sha256": manifest.sha256,
     }
-    states = {entry.idempotency_key: entry.mail for entry in lake.entries}
-    assert [states[lake.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
+    states = {entry.idempotency_key: entry.mail for entry in site.entries}
+    assert [states[site.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
         "delivered",
         "withdrawn",
         "delivered",
     ]
-    assert outbox.missing_versions(lake.catalog, lake.target) == []
+    assert outbox.missing_versions(site.catalog, site.target) == []
 
 
-def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_erasure_announces_what_it_withdrew(site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def erase(*_: object) -> Exported:
-        withdraw(lake.target, f"events/{WEEK}/v1", "a person was erased whose rows it held")
-        return Exported(IsoWeek.parse(WEEK), published=[lake.publish("b")])
+        withdraw(site.target, f"events/{WEEK}/v1", "a person was erased whose rows it held")
+        return Exported(IsoWeek.parse(WEEK), published=[site.publish("b")])
 
-    lake.publish("a")
-    assert lake.notify(mailbox.env) == []
+    site.publish("a")
+    assert site.notify(mailbox.env) == []
     monkeypatch.setattr(Erasure, "run", erase)
-    monkeypatch.setattr(cli_erasure, "from_environment", lambda env: lake.settings)
+    monkeypatch.setattr(cli_erasure, "from_environment", lambda env: site.settings)
     monkeypatch.setattr(cli_erasure, "environment", lambda: mailbox.env)
     done = CliRunner().invoke(cli_erasure.app, ["--subject", "customer=42", "--published"])
     assert done.exit_code == 0, done.exception
@@ -394,25 +394,25 @@ def test_an_erasure_announces_what_it_withdrew(lake: Lake, mailbox: Mailbox, mon
 
 
 def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
-    lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cli_versions, "from_environment", lambda env=None: lake.settings)
+    monkeypatch.setattr(cli_versions, "from_environment", lambda env=None: site.settings)
     monkeypatch.setattr(cli_versions, "environment", lambda: mailbox.env)
 
     def run(version: str, *options: str) -> Result:
         return CliRunner().invoke(app, ["withdraw", WEEK, version, "--dataset", "events", *options])
 
     for content in ("note\na\n", "note\nb\n"):
-        lake.publish(content)
-    assert lake.notify(mailbox.env) == []
+        site.publish(content)
+    assert site.notify(mailbox.env) == []
     assert run("v2").exit_code == 2
     for refused in (run("v3", "--reason", "x"), run("v2", "--dataset", "typo", "--reason", "x")):
         assert isinstance(refused.exception, UserError)
     previewed = run("v2", "--reason", "a wrong price", "--dry-run")
     assert (previewed.exit_code, f"events   {WEEK}" in previewed.output) == (0, True)
-    assert [version.version for version in published(lake.target)] == [1, 2]
+    assert [version.version for version in published(site.target)] == [1, 2]
 
-    report = Path(lake.target.address(f"reports/{WEEK}.html"))
+    report = Path(site.target.address(f"reports/{WEEK}.html"))
 
     def withdraw_without_a_report(*given: str) -> None:
         # So a kill here leaves no wrong figures.
@@ -420,7 +420,7 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
         withdraw(*given)
 
     monkeypatch.setattr(cli_versions, "withdraw_version", withdraw_without_a_report)
-    lake.target.put(f"reports/{WEEK}.html", b"figures of v2")
+    site.target.put(f"reports/{WEEK}.html", b"figures of v2")
     done = run("v2", "--reason", "a wrong price")
     assert (done.exit_code, done.exception) == (0, None)
     # Without Spark it cannot be written again.
@@ -428,8 +428,8 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert not report.exists()
     assert f"events/{WEEK}/v2 is withdrawn; v1 is the newest of its week" in done.output
     assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
-    assert [version.version for version in published(lake.target)] == [1]
-    versions = json.loads(lake.target.read("versions.json"))["datasets"]["events"]
+    assert [version.version for version in published(site.target)] == [1]
+    versions = json.loads(site.target.read("versions.json"))["datasets"]["events"]
     assert [(version["version"], "withdrawn" in version) for version in versions] == [(2, True), (1, False)]
 
     # Whatever keeps the report from being written, readers are notified.
@@ -441,7 +441,7 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     assert "Unexpected error: ValueError" in caplog.text
 
     # A kill, or an earlier release, left it.
-    left = Path(lake.target.address(f"events/{WEEK}/v2/changes.csv"))
+    left = Path(site.target.address(f"events/{WEEK}/v2/changes.csv"))
     left.parent.chmod(0o755)
     left.write_text("keys of v1")
     again = run("v1", "--reason", "keys are left")
@@ -461,29 +461,29 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     assert errors == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
 
 
-def test_rows_are_listed_tried_again_and_dropped(lake: Lake, mailbox: Mailbox, outbox_command: Command) -> None:
+def test_rows_are_listed_tried_again_and_dropped(site: Site, mailbox: Mailbox, outbox_command: Command) -> None:
     for week in (WEEK, NEXT_WEEK):
-        lake.publish("a", week)
-    lake.notify(mailbox.env | dead_smtp())
-    key, other = (lake.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
-    listed = outbox_command(lake, "list").output
+        site.publish("a", week)
+    site.notify(mailbox.env | dead_smtp())
+    key, other = (site.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
+    listed = outbox_command(site, "list").output
     assert key in listed
     assert "does not answer (Connection refused)" in listed
 
-    assert outbox_command(lake, "drop", other).exit_code == 0
-    assert lake.notify(mailbox.env) == []
+    assert outbox_command(site, "drop", other).exit_code == 0
+    assert site.notify(mailbox.env) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
-    assert key not in outbox_command(lake, "list").output
-    assert other in outbox_command(lake, "list", "--all").output
-    rows = json.loads(outbox_command(lake, "list", "--all", "--json").output)
+    assert key not in outbox_command(site, "list").output
+    assert other in outbox_command(site, "list", "--all").output
+    rows = json.loads(outbox_command(site, "list", "--all", "--json").output)
     assert {row["key"]: (row["mail"], row["waiting_for"]) for row in rows} == {
         key: ("delivered", ""),
         other: ("dropped", ""),
     }
 
-    assert outbox_command(lake, "retry", key, other).exit_code == 0
+    assert outbox_command(site, "retry", key, other).exit_code == 0
     assert [mail["Subject"][:8] for mail in mailbox.mails] == [WEEK, WEEK, NEXT_WEEK]
-    unknown = outbox_command(lake, "retry", "events/v1")
+    unknown = outbox_command(site, "retry", "events/v1")
     assert str(unknown.exception).startswith("The outbox has no row events/v1")
 
 
@@ -499,12 +499,12 @@ def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalo
     assert outbox.TABLE.rows(catalog) == {"old": old, "new": new}
 
 
-def test_the_first_run_with_an_outbox_does_not_announce_all_history(lake: Lake, mailbox: Mailbox) -> None:
-    old = lake.publish("a").manifest
-    unlock(lake.target.root)
-    text = (lake.target.root / old.path / "manifest.json").read_text()
-    (lake.target.root / old.path / "manifest.json").write_text(text.replace(old.created_at, "2020-01-01T00:00:00Z"))
-    lake.publish("b")
-    assert lake.notify(mailbox.env) == []
+def test_the_first_run_with_an_outbox_does_not_announce_all_history(site: Site, mailbox: Mailbox) -> None:
+    old = site.publish("a").manifest
+    unlock(site.target.root)
+    text = (site.target.root / old.path / "manifest.json").read_text()
+    (site.target.root / old.path / "manifest.json").write_text(text.replace(old.created_at, "2020-01-01T00:00:00Z"))
+    site.publish("b")
+    assert site.notify(mailbox.env) == []
     [mail] = mailbox.mails
-    assert mail["X-Idempotency-Key"] == lake.key(f"events/{WEEK}/v2")
+    assert mail["X-Idempotency-Key"] == site.key(f"events/{WEEK}/v2")

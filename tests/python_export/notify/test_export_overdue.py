@@ -12,7 +12,7 @@ from python_export.notify.outbox import Notice
 from python_export.publishing import late
 from python_export.publishing.publish import withdraw
 from python_export.variables import Channels
-from tests.python_export.notify.conftest import NEXT_WEEK, WEEK, Calls, Lake, Mailbox, text_of
+from tests.python_export.notify.conftest import NEXT_WEEK, WEEK, Calls, Mailbox, Site, text_of
 
 # When the files of WEEK are expected.
 DEADLINE = datetime(2021, 1, 4, 9, tzinfo=UTC)
@@ -24,15 +24,15 @@ At = Callable[..., list[str]]
 
 
 @pytest.fixture
-def at(lake: Lake, mailbox: Mailbox, exports_declared: dict[str, str]) -> At:
+def at(site: Site, mailbox: Mailbox, exports_declared: dict[str, str]) -> At:
     """Return a function that notifies at a moment; since the week before, events are due each week."""
-    late.record_due(lake.catalog, lake.target, IsoWeek(2020, 52), ["events"])
-    lake.publish("a", "2020-W52")
-    deliver.notify(lake.settings, exports_declared, lake.catalog)
+    late.record_due(site.catalog, site.target, IsoWeek(2020, 52), ["events"])
+    site.publish("a", "2020-W52")
+    deliver.notify(site.settings, exports_declared, site.catalog)
 
     def notify(now: datetime, *notices: Notice, **more: str) -> list[str]:
         env = mailbox.env | exports_declared | EXPECTED | more
-        errors = deliver.notify(lake.settings, env, lake.catalog, notices, [IsoWeek.parse(WEEK)], now)
+        errors = deliver.notify(site.settings, env, site.catalog, notices, [IsoWeek.parse(WEEK)], now)
         return [str(error) for error in errors]
 
     return notify
@@ -74,28 +74,28 @@ def test_an_alarm_gives_the_reason_why_a_dataset_is_withheld(at: At, mailbox: Ma
 
 
 @pytest.mark.parametrize("state", ["published", "withdrawn", "skipped", "never due"])
-def test_what_is_published_or_not_due_makes_no_alarm(at: At, lake: Lake, mailbox: Mailbox, state: str) -> None:
+def test_what_is_published_or_not_due_makes_no_alarm(at: At, site: Site, mailbox: Mailbox, state: str) -> None:
     week = IsoWeek.parse(WEEK)
     now = DEADLINE
     if state == "skipped":
-        late.record_due(lake.catalog, lake.target, week, ["events"], "no data that week")
+        late.record_due(site.catalog, site.target, week, ["events"], "no data that week")
     elif state == "never due":
         now -= timedelta(weeks=2)
     else:
-        lake.publish("a")
+        site.publish("a")
         if state == "withdrawn":
-            withdraw(lake.target, f"events/{WEEK}/v1", "a wrong price")
+            withdraw(site.target, f"events/{WEEK}/v1", "a wrong price")
     assert at(now) == []
     assert SUBJECT not in mailbox.subjects
-    assert {entry.kind for entry in lake.entries} <= {"version", "withdrawn"}
+    assert {entry.kind for entry in site.entries} <= {"version", "withdrawn"}
 
 
-def test_an_alarm_that_cannot_be_sent_stays_pending(at: At, lake: Lake, mailbox: Mailbox) -> None:
+def test_an_alarm_that_cannot_be_sent_stays_pending(at: At, site: Site, mailbox: Mailbox) -> None:
     mailbox.refused_week = WEEK
     assert len(at(DEADLINE)) == 1
     mailbox.refused_week = "none"
     # Also if the week is published meanwhile.
-    lake.publish("a")
+    site.publish("a")
     assert at(DEADLINE + SECOND) == []
     assert SUBJECT in mailbox.subjects
 
