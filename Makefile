@@ -39,8 +39,6 @@ $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 
 $(JARS): python_common/spark/pom.xml python_common/spark/jars.lock | $(VENV)
 	@$(RUN) lakehouse check java
-	@# Where they were before: what is right of them is not fetched again.
-	@[ -d python_common/spark/target ] || [ ! -d spark_server/target ] || mv spark_server/target python_common/spark/target
 	@echo "setup: fetching the jars into python_common/spark/target"
 	@$(RUN) python -m python_common.spark.jars fetch
 	@touch $@
