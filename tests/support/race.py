@@ -1,14 +1,27 @@
-"""Writers that commit to one table at the same moment, each from the snapshot that it saw before."""
+"""Races: waits for another thread or process, and writers that commit to one table from the same snapshot."""
 
 import threading
+import time
+from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 IDS = Schema(NestedField(1, "id", LongType(), required=False))
+
+
+def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait until a condition holds, and fail the test if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return
+        time.sleep(0.05)
+    pytest.fail("it never came true")
 
 
 def ids(first: int) -> pa.Table:

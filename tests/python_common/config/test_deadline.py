@@ -27,7 +27,7 @@ from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import build_all
-from tests.support.polling import until
+from tests.support.race import until
 
 pytestmark = pytest.mark.stack
 

@@ -19,7 +19,7 @@ from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
-from tests.support.polling import until
+from tests.support.race import until
 from tests.support.services.spark_jvm import separate_session
 
 Start = Callable[..., Machine]

@@ -13,7 +13,7 @@ import pytest
 from python_common.errors import UserError
 from python_common.locks.lock import locked
 from python_export.publishing.target import staging
-from tests.support.polling import until
+from tests.support.race import until
 
 
 def hold(root: Path, ready: Connection) -> None:

@@ -31,8 +31,8 @@ from python_jobs.weekly import cli, history, job
 from python_jobs.weekly.steps import STEPS, Job
 from tests.python_export.notify.conftest import dead_smtp, mail_server, text_of
 from tests.support.hostile_rows import draft
-from tests.support.polling import until
 from tests.support.publishing import publish_content
+from tests.support.race import until
 
 WEEK = IsoWeek(2020, 53)
 
