@@ -30,8 +30,8 @@ class Template:
 
     def names(self, in_blocks_alone: bool = False) -> set[str]:
         """Return the names that its Jinja uses."""
-        parts = [part for part in self.jinja if not in_blocks_alone or part[0][0] == "block_begin"]
-        return {value for part in parts for kind, value in part if kind == "name"}
+        tags = [tag for tag in self.jinja if not in_blocks_alone or tag[0][0] == "block_begin"]
+        return {value for tag in tags for kind, value in tag if kind == "name"}
 
 
 def read(text: str) -> Template:
