@@ -133,7 +133,7 @@ class Webhook(Variables):
 
     url: Annotated[str, AfterValidator(_web_address)] = for_exports(
         "LAKEHOUSE_WEBHOOK_URL",
-        "where each new file is posted as JSON",
+        "where the new files of a week are posted as JSON: [operations.md](operations.md#the-call-of-a-webhook)",
         default_text="nowhere",
         secret=True,
     )

@@ -1,4 +1,4 @@
-"""Delivers what is pending in the outbox, one mail per week and one webhook call per row, and sends alerts at once.
+"""Delivers what is pending in the outbox, one mail and one webhook call per week, and sends alerts at once.
 
 At least once: a row is marked after its channel has accepted it, so a crash in between sends it again, under the same
 idempotency key. A channel that asks to try later is retried for a while; what it did not take stays pending for the
@@ -211,7 +211,7 @@ def _deliver(
     errors: dict[str, UserError] = {}
     senders: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
         "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
-        "webhook": partial(messages.calls, channels.webhook, by_key) if channels.webhook else None,
+        "webhook": partial(messages.calls, channels.webhook, target, by_key) if channels.webhook else None,
     }
     for channel, messages_of in senders.items():
         rows = [entry for entry in pending if getattr(entry, channel) == outbox.PENDING]

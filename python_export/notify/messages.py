@@ -1,4 +1,4 @@
-"""Messages: one mail per week with its new versions and notices, one webhook call per row of the outbox, and alerts.
+"""Messages: one mail and one webhook call per week with its new versions and notices; alerts and alarms apart.
 
 The figures in mail, webhook and report are those of the manifest alone.
 """
@@ -6,7 +6,7 @@ The figures in mail, webhook and report are those of the manifest alone.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from email.message import EmailMessage
@@ -24,6 +24,7 @@ from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import channels, outbox
 from python_export.notify.channels import TemporaryError
 from python_export.notify.outbox import Entry
+from python_export.publishing import deliveries
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
@@ -44,7 +45,7 @@ TEMPLATES.filters |= {
 # What LAKEHOUSE_ALERT_TO gets, each kind in a mail without others.
 FOR_OPERATORS = (outbox.ALERT, outbox.ALARM)
 # What a webhook gets of a manifest.
-IN_WEBHOOK = ("dataset", "week", "version", "supersedes", "rows", "control_totals", "bytes", "sha256", "created_at")
+IN_WEBHOOK = ("dataset", "version", "supersedes", "rows", "control_totals", "bytes", "sha256", "created_at")
 
 
 @dataclass(frozen=True)
@@ -187,18 +188,23 @@ class Message:
         raise error
 
 
+def _by_week(pending: Iterable[Entry], apart: Callable[[Entry], str | None]) -> Iterator[list[Entry]]:
+    """Yield what is pending by week, alerts and alarms apart, and so what `apart` returns another text of."""
+
+    def key(entry: Entry) -> tuple[str, str, str]:
+        return entry.week or "", entry.kind if entry.kind in FOR_OPERATORS else "", apart(entry) or ""
+
+    return (list(group) for _, group in groupby(sorted(pending, key=key), key))
+
+
 def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
     """Yield a mail per week of what is pending, for each set of recipients that it waits for.
 
     Alerts and alarms have separate mails. An alert needs no target.
     """
-
-    def by_mail(entry: Entry) -> tuple[str, str, str]:
-        return entry.week or "", entry.kind if entry.kind in FOR_OPERATORS else "", entry.waiting_for or ""
-
-    for (_, kind, waiting_for), group in groupby(sorted(pending, key=by_mail), by_mail):
-        entries = list(group)
-        recipients = smtp.alerts if kind else smtp.recipients
+    for entries in _by_week(pending, lambda entry: entry.waiting_for):
+        waiting_for = entries[0].waiting_for
+        recipients = smtp.alerts if entries[0].kind in FOR_OPERATORS else smtp.recipients
         mail = _mail(smtp, target, by_key, entries)
         # A recipient who was removed from the variable does not wait any more.
         waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
@@ -221,11 +227,8 @@ def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: lis
     message["From"] = smtp.sender
     message["To"] = ", ".join(smtp.alerts if is_alert else smtp.recipients)
     message["Date"] = format_datetime(max(entry.recorded_at for entry in entries))
-    # The same message sent twice has the same id, so that mail servers and readers know it for one.
-    keys = ", ".join(entry.idempotency_key for entry in entries)
-    content = keys + "".join(entry.sha256 or "" for entry in entries)
-    message["Message-ID"] = f"<{hashlib.sha256(content.encode()).hexdigest()[:32]}@retail-lakehouse>"
-    message["X-Idempotency-Key"] = keys
+    message["Message-ID"] = f"<{_id(entries)}@retail-lakehouse>"
+    message["X-Idempotency-Key"] = ", ".join(entry.idempotency_key for entry in entries)
     values = {
         "subject": message["Subject"],
         "is_alert": is_alert,
@@ -238,6 +241,12 @@ def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: lis
     message.set_content(TEMPLATES.get_template("mail.txt").render(values))
     message.add_alternative(TEMPLATES.get_template("mail.html").render(values), subtype="html")
     return message
+
+
+def _id(entries: list[Entry]) -> str:
+    """Return what a message of some rows has in common with the same message sent again."""
+    content = ", ".join(entry.idempotency_key for entry in entries) + "".join(entry.sha256 or "" for entry in entries)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _summary(versions: list[Announcement], others: list[Entry]) -> str:
@@ -255,29 +264,47 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
     return ", ".join(text for text, count in counts.items() if count)
 
 
-def calls(webhook: Webhook, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
-    """Yield a call per pending row."""
-    for entry in pending:
-        body = _version(by_key[entry.idempotency_key]) if entry.kind == outbox.VERSION else _line(entry)
+def calls(webhook: Webhook, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
+    """Yield a call per week of what is pending, and one per alert and alarm. An alert needs no target."""
+    for entries in _by_week(pending, lambda entry: entry.idempotency_key if entry.kind in FOR_OPERATORS else None):
+        if target is None or entries[0].kind in FOR_OPERATORS:
+            key, body = entries[0].idempotency_key, _line(entries[0])
+        else:
+            key, body = _id(entries), _delivery(target, by_key, entries)
 
-        def post(_: list[str], key: str = entry.idempotency_key, body: dict[str, Any] = body) -> None:
+        def post(_: list[str], key: str = key, body: dict[str, Any] = body) -> None:
             channels.post(webhook, key, body)
 
-        yield Message([entry], post)
+        yield Message(entries, post)
 
 
 def _line(entry: Entry) -> dict[str, Any]:
     common = {"week": entry.week, "at": entry.recorded_at.isoformat()}
     if entry.kind == outbox.ALERT:
         return {"event": "failed", **common, "error": entry.error}
-    if entry.kind == outbox.WITHDRAWN:
-        version = {"dataset": entry.dataset, "version": entry.version, "sha256": entry.sha256}
-        path = f"{(entry.export_root or '').rstrip('/')}/{entry.path}"
-        return {"event": "withdrawn", **common, **version, "path": path, "text": entry.error}
     return {"event": entry.kind, **common, "dataset": entry.dataset, "text": entry.error}
 
 
-def _version(announcement: Announcement) -> dict[str, Any]:
-    facts = {name: getattr(announcement.manifest, name) for name in IN_WEBHOOK}
-    links = {"path": announcement.address, "link": announcement.link}
-    return {"event": "published", **facts, "news": announcement.changes, **links}
+def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> dict[str, Any]:
+    week, at = entries[0].week or "", max(entry.recorded_at for entry in entries)
+    bodies: dict[str, list[dict[str, Any]]] = {"versions": [], "withdrawn": [], "notices": []}
+    manifests = []
+    for entry in entries:
+        text = {"dataset": entry.dataset, "text": entry.error}
+        if entry.kind == outbox.VERSION:
+            announcement = by_key[entry.idempotency_key]
+            manifests.append(manifest := announcement.manifest)
+            facts = {name: getattr(manifest, name) for name in IN_WEBHOOK} | {"news": announcement.changes}
+            files = [asdict(file) | _links(target, f"{manifest.path}/{file.file}") for file in manifest.files]
+            bodies["versions"].append(facts | _links(target, f"{manifest.path}/{manifest.file}") | {"files": files})
+        elif entry.kind == outbox.WITHDRAWN:
+            version = {"version": entry.version, "sha256": entry.sha256, "path": target.address(entry.path)}
+            bodies["withdrawn"].append(text | version)
+        else:
+            bodies["notices"].append(text)
+    path = deliveries.newest_with(target, week, manifests)
+    return {"event": "delivery", "week": week, "at": at.isoformat()} | _links(target, path) | bodies
+
+
+def _links(target: Target, path: str | None) -> dict[str, Any]:
+    return {"path": path and target.address(path), "link": path and target.link(path)}

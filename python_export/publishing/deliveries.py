@@ -5,8 +5,9 @@ delivery never changes, and the numbers of a week have no gaps.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from python_common.errors import UserError
 from python_export.csv.bucket import READS_AT_ONCE
@@ -53,6 +54,14 @@ def audit(target: Target, listed: Sequence[Manifest]) -> CheckResult:
     return CheckResult(DELIVERIES, tuple(f"{path} is missing; the next export writes it" for path in missing))
 
 
+def newest_with(target: Target, week: str, versions: Iterable[Manifest]) -> str | None:
+    """Return the path of a week's newest delivery; None if it lacks some versions, as after a run that failed."""
+    number = newest_numbers(target).get(week)
+    named = {one["dataset"]: one["version"] for one in _named(target, week, number) or ()}
+    has_all = all(named.get(version.dataset, 0) >= version.version for version in versions)
+    return f"{DELIVERIES}/{week}/{number}.json" if number and has_all else None
+
+
 def newest_numbers(target: Target) -> dict[str, int]:
     """Return the highest number of a delivery by week."""
     newest: dict[str, int] = {}
@@ -78,7 +87,7 @@ def _missing(target: Target, listed: Sequence[Manifest], newest: Mapping[str, in
                 yield f"{DELIVERIES}/{week}/{number}.json", (json.dumps(delivery, indent=2) + "\n").encode()
 
 
-def _named(target: Target, week: str, number: int | None) -> object:
+def _named(target: Target, week: str, number: int | None) -> Any:
     """Return the versions that a delivery names, those of no delivery an empty list; None if it is damaged."""
     if number is None:
         return []

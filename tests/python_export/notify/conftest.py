@@ -117,7 +117,7 @@ class MailServer(Controller):
 
 @dataclass
 class Calls:
-    """A web server that keeps what is posted to it, and answers with `status`; it refuses the key `refused`.
+    """A web server that keeps what is posted to it, and answers with `status`; it refuses the calls of week `refused`.
 
     `busy` are the values of Retry-After that it gives first, one per call.
     """
@@ -183,12 +183,12 @@ def mailbox() -> Iterator[Mailbox]:
 def webhook() -> Iterator[Calls]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status = 400 if self.headers["Idempotency-Key"] == calls.refused else calls.status
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = 400 if body["week"] == calls.refused else calls.status
             calls.asked_at.append(time.monotonic())
             retry_after = calls.busy.pop(0) if calls.busy else ""
             if status == 200 and not retry_after:
-                calls.received.append((dict(self.headers), json.loads(body)))
+                calls.received.append((dict(self.headers), body))
             self.send_response(429 if retry_after else status)
             if retry_after:
                 self.send_header("Retry-After", retry_after)

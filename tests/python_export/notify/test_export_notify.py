@@ -1,6 +1,7 @@
 """The outbox, on a real mail server and a real HTTP server: every version and notice is announced, and once."""
 
 import json
+import re
 import shutil
 import threading
 from dataclasses import fields, make_dataclass, replace
@@ -16,16 +17,17 @@ from typer.testing import CliRunner
 from python_common.catalog.catalog import load_catalog
 from python_common.catalog.small_table import SmallTable
 from python_common.config import variables
+from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.cli import outbox as cli_outbox
 from python_export.cli import versions as cli_versions
 from python_export.cli.run import app
-from python_export.notify import deliver, outbox, page
+from python_export.notify import deliver, index, outbox, page
 from python_export.notify.exported import Exported
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import published
-from python_export.publishing.publish import withdraw
+from python_export.publishing.publish import publish, withdraw
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.readiness.issues import Withheld
 from python_export.variables import Channels
@@ -44,12 +46,14 @@ from tests.python_export.notify.conftest import (
     dead_smtp,
     text_of,
 )
+from tests.python_export.publishing.test_export_publish import stage
+from tests.support.hostile_rows import draft
 from tests.support.publishing import unlock
 
 
 @pytest.fixture
 def outbox_command(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return a function that runs `export outbox` for a lake."""
+    """Return a function that runs `export outbox` for a site."""
 
     def run(site: Site, *arguments: str) -> Result:
         monkeypatch.setattr(cli_outbox, "from_environment", lambda env=None: site.settings)
@@ -117,24 +121,84 @@ def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
         assert f'<a href="{link}">' in text_of(mail, "html")
 
 
-def test_a_webhook_gets_each_version_with_its_key(site: Site, webhook: Calls) -> None:
-    for content in ("a", "b"):
-        manifest = site.publish(content).manifest
+def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
+    for week, content in ((WEEK, "a"), (WEEK, "b"), (NEXT_WEEK, "c")):
+        site.publish(content, week)
+    index.write(site.target)
     url = f"{webhook.url}/secret-path"
     env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
     webhook.status = 500
-    [error] = site.notify(env)
-    assert error.startswith("The webhook at http://127.0.0.1 answered 500")
-    assert "secret" not in error
+    for problem in (problems := site.notify(env)):
+        assert problem.startswith("The webhook at http://127.0.0.1 answered 500")
+        assert "secret" not in problem
+    assert len(problems) == 1
+    assert {entry.failed_attempts for entry in site.entries} == {1}
     webhook.status = 200
-    assert site.notify(env) == []
+    for _ in range(2):
+        assert site.notify(env) == []
 
-    assert [headers["Idempotency-Key"] for headers, _ in webhook.received] == [
-        site.key(f"events/{WEEK}/v{number}") for number in (1, 2)
+    assert [
+        (body["event"], body["week"], [version["version"] for version in body["versions"]])
+        for _, body in webhook.received
+    ] == [("delivery", WEEK, [1, 2]), ("delivery", NEXT_WEEK, [1])]
+    assert {headers["Authorization"] for headers, _ in webhook.received} == {"Bearer secret-token"}
+    assert len({headers["Idempotency-Key"] for headers, _ in webhook.received}) == 2
+
+
+def test_a_call_is_of_a_week_also_if_a_recipient_of_its_mail_is_waited_for(
+    site: Site, mailbox: Mailbox, webhook: Calls
+) -> None:
+    recipients = {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com", "LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    env = mailbox.env | NO_TIME | recipients
+    site.publish("a")
+    mailbox.later, webhook.status = 1, 500
+    assert len(site.notify(env)) == 2
+    webhook.status = 200
+    site.publish("b")
+    assert site.notify(env) == []
+    assert len(mailbox.mails) == 3
+    [(_, body)] = webhook.received
+    assert [version["version"] for version in body["versions"]] == [1, 2]
+
+
+def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) -> None:
+    example = json.loads(re.findall(r"```json\n(.*?)```", (PROJECT_ROOT / "docs/operations.md").read_text(), re.S)[0])
+    site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
+    staged = stage(site.target, "note\na\n")
+    publish(site.target, staged, draft(WEEK), (), site.target.staging / "scratch", other_formats=["csv.gz"])
+    site.publish("note\nb\n")
+    withdraw(site.target, f"events/{WEEK}/v2", "a wrong price")
+    index.write(site.target)
+    withheld = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
+    notices = [Notice(WEEK, withheld.dataset, str(withheld))]
+    assert site.notify({"LAKEHOUSE_WEBHOOK_URL": webhook.url}, notices) == []
+    [(_, body)] = webhook.received
+    body = json.loads(json.dumps(body).replace(site.target.address(""), "/srv/exports"))
+    # What is another each day, or with another zlib.
+    for this, documented in ((body, example), *zip(body["versions"], example["versions"], strict=True)):
+        this |= {name: documented[name] for name in this.keys() & {"at", "created_at"}}
+    body["withdrawn"][0]["text"] = re.sub("on [0-9-]+", "on 2021-01-05", body["withdrawn"][0]["text"])
+    [file], [documented] = (call["versions"][0]["files"] for call in (body, example))
+    file |= {name: documented[name] for name in ("bytes", "sha256")}
+    assert body == example
+
+
+def test_a_call_names_no_delivery_that_lacks_its_versions(site: Site, webhook: Calls) -> None:
+    """As after a run that failed: the next one writes the delivery."""
+    env = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    site.publish("a")
+    assert site.notify(env) == []
+    index.write(site.target)
+    site.publish("b")
+    assert site.notify(env) == []
+    index.write(site.target)
+    assert site.notify(env, [Notice(WEEK, None, "warning: late")]) == []
+    second = site.target.address(f"deliveries/{WEEK}/2.json")
+    assert [(body["path"], body["link"]) for _, body in webhook.received] == [
+        (None, None),
+        (None, None),
+        (second, None),
     ]
-    headers, body = webhook.received[1]
-    assert headers["Authorization"] == "Bearer secret-token"
-    assert (body["version"], body["supersedes"], body["sha256"]) == (2, 1, manifest.sha256)
 
 
 def test_a_notice_is_in_the_mail_of_its_week_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
@@ -154,25 +218,28 @@ def test_a_notice_is_in_the_mail_of_its_week_once(site: Site, mailbox: Mailbox, 
         assert notice.text in text.splitlines()
         assert f">{notice.text}<" in html
     calls = {headers["Idempotency-Key"]: body for headers, body in webhook.received}
-    assert len(calls) == len(webhook.received) == 4
-    [withheld] = [body for body in calls.values() if body["event"] == "notice" and body["dataset"] == "orders"]
-    assert {name: withheld[name] for name in ("event", "week", "dataset", "text")} == {
-        "event": "notice",
-        "week": WEEK,
-        "dataset": "orders",
-        "text": "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC",
-    }
+    assert len(calls) == len(webhook.received) == 2
+    assert [len(body["versions"]) for body in calls.values()] == [1, 0]
+    assert [{(one["dataset"], one["text"]) for one in body["notices"]} for body in calls.values()] == [
+        {(notice.dataset, notice.text) for notice in recorded},
+        {(None, "warning: another")},
+    ]
 
 
-def test_a_crash_after_the_mail_sends_it_again_as_the_same_one(
-    site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+def test_a_crash_after_mail_or_call_sends_it_again_as_the_same_one(
+    site: Site, mailbox: Mailbox, webhook: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.publish("a")
-    with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
-        crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        site.notify(mailbox.env)
+    for content in ("a", "b"):
+        site.publish(content)
+    calls = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    for env in (mailbox.env | calls, calls):
+        with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
+            crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            site.notify(env)
     for _ in range(2):
-        assert site.notify(mailbox.env) == []
+        assert site.notify(mailbox.env | calls) == []
+    [(first, body), (second, again)] = webhook.received
+    assert (first["Idempotency-Key"], body) == (second["Idempotency-Key"], again)
     assert len(mailbox.mails) == 2
     for header in ("Message-ID", "X-Idempotency-Key", "Date"):
         assert mailbox.mails[0][header] == mailbox.mails[1][header]
@@ -357,18 +424,13 @@ def test_a_withdrawn_version_is_announced_as_withdrawn(
     text = text_of(mailbox.mails[1])
     for version in (1, 2):
         assert f"events/{WEEK}/v{version} was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a person was erased" in text
-    events = [(body["event"], body["version"]) for _, body in webhook.received]
-    assert sorted(events) == [("published", 1), ("published", 3), ("withdrawn", 1), ("withdrawn", 2)]
-    [(headers, body)] = [
-        (headers, body) for headers, body in webhook.received if (body["event"], body["version"]) == ("withdrawn", 1)
-    ]
-    assert headers["Idempotency-Key"] == f"withdrawn/{site.key(manifest.path)}"
-    assert body["path"] == site.target.address(manifest.path)
-    assert {name: body[name] for name in ("dataset", "week", "sha256")} == {
-        "dataset": "events",
-        "week": WEEK,
-        "sha256": manifest.sha256,
-    }
+    assert [
+        {name: [version["version"] for version in body[name]] for name in ("versions", "withdrawn")}
+        for _, body in webhook.received
+    ] == [{"versions": [1], "withdrawn": []}, {"versions": [3], "withdrawn": [1, 2]}]
+    withdrawn = webhook.received[1][1]["withdrawn"][0]
+    assert (withdrawn["dataset"], withdrawn["sha256"]) == ("events", manifest.sha256)
+    assert withdrawn["path"] == site.target.address(manifest.path)
     states = {entry.idempotency_key: entry.mail for entry in site.entries}
     assert [states[site.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
         "delivered",
