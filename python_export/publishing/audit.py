@@ -1,7 +1,7 @@
 """Verifies what is published, at any later time: files, manifests and their companions, readers, and the table.
 
 It trusts nothing of a version: the manifest is compared with the file as three parsers read it, and with the
-Iceberg table at the snapshot that the file was made from.
+Iceberg table at the snapshot that the file was made from; the other formats are compared with the file.
 """
 
 import csv
@@ -25,9 +25,9 @@ from python_export.csv import pii_scan
 from python_export.csv.compare import exclude_rows_missing_from, is_same, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
-from python_export.publishing import datapackage
+from python_export.publishing import datapackage, formats
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
-from python_export.publishing.manifest import Manifest, Withdrawn, newest, paths, published, read
+from python_export.publishing.manifest import File, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after
 from python_export.publishing.target import Target, digest
 from python_export.publishing.versions import SnapshotErasedError, source_snapshot
@@ -150,10 +150,16 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
             issues += [f"{parser} {issue}" for issue in _reading(manifest, reading(file, manifest, scratch))]
         except REFUSALS as error:
             issues.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
+    notes = []
     try:
-        return CheckResult(path, (*issues, *_table(manifest, catalog, file, scratch)))
+        issues += _table(manifest, catalog, file, scratch)
     except SnapshotErasedError as error:
-        return CheckResult(path, tuple(issues), error.message)
+        notes.append(error.message)
+    workbooks = [one for one in manifest.files if one.file.endswith(".xlsx")]
+    if workbooks and not issues:
+        issues, others = _workbooks(manifest, workbooks, files, scratch)
+        notes += others
+    return CheckResult(path, tuple(issues), "; ".join(notes))
 
 
 def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
@@ -200,7 +206,31 @@ def _files(manifest: Manifest, path: str, files: Mapping[str, Path], scratch: Pa
             issues.append(f"{one.file} has another SHA-256 than in the manifest")
         if file.suffix == ".parquet" and not is_same(file, files[manifest.file], manifest.columns, scratch):
             issues.append(f"{one.file} does not have the rows of the CSV")
+        if file.suffix == ".gz" and not formats.unpacks_to(file, manifest.sha256):
+            issues.append(f"{one.file} does not have the bytes of the CSV")
     return issues
+
+
+def _workbooks(
+    manifest: Manifest, workbooks: list[File], files: Mapping[str, Path], scratch: Path
+) -> tuple[list[str], list[str]]:
+    """Write the workbooks of a verified CSV again, and return which differ in cells, and which in other bytes alone."""
+    csv = scratch / "again" / PurePosixPath(manifest.file).name
+    csv.parent.mkdir()
+    csv.symlink_to(files[manifest.file].absolute())
+    try:
+        again = formats.write(csv, manifest, ["xlsx"], scratch)
+    except UserError as error:
+        return [str(error)], []
+    if [(one.file, one.rows) for one in workbooks] != [(one.file, one.rows) for one in again]:
+        return ["the manifest's workbooks are not those of the CSV"], []
+    issues, notes = [], []
+    for one in (one for one in workbooks if one not in again):
+        if formats.has_same_cells(files[one.file], csv.with_name(PurePosixPath(one.file).name)):
+            notes.append(f"{one.file} has the cells of the CSV, and other bytes than the installed XlsxWriter writes")
+        else:
+            issues.append(f"{one.file} does not have the cells of the CSV")
+    return issues, notes
 
 
 def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:

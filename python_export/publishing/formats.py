@@ -1,14 +1,18 @@
 """Writes the rows of a verified CSV in other formats: typed, without the formula guard, the same bytes each time."""
 
 import gzip
+import hashlib
 import shutil
+import zlib
 from collections.abc import Collection, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
+from xml.etree.ElementTree import iterparse
+from zipfile import ZipFile
 
 from python_common.errors import UserError
 from python_export.csv.compare import FORMULA, SPREADSHEET_ROWS, is_same
@@ -65,6 +69,35 @@ def write(
         File(file.name.partition(".")[2], str(path.with_name(file.name)), file.stat().st_size, digest(file), number)
         for file, number in rows.items()
     ]
+
+
+def unpacks_to(file: Path, sha256: str) -> bool:
+    """Return whether a gzip file has the bytes with a SHA-256."""
+    try:
+        with gzip.open(file) as content:
+            return hashlib.file_digest(content, "sha256").hexdigest() == sha256
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def has_same_cells(file: Path, other: Path) -> bool:
+    """Return whether two workbooks have the same sheets, with the same values in their cells."""
+    try:
+        return all(one == another for one, another in zip_longest(_cells(file), _cells(other)))
+    except Exception:  # a damaged workbook may fail in any way
+        return False
+
+
+def _cells(file: Path) -> Iterator[tuple[str | None, ...]]:
+    """Yield the name of each sheet, then position, type and content of its cells."""
+    with ZipFile(file) as book:
+        for sheet in (name for name in book.namelist() if name.startswith("xl/worksheets/")):
+            yield (sheet,)
+            for _, element in iterparse(book.open(sheet)):  # noqa: S314 - expat limits what entities expand to
+                if element.tag.endswith("}c"):
+                    yield element.get("r"), element.get("t"), *element.itertext()
+                elif element.tag.endswith("}row"):
+                    element.clear()
 
 
 def _typed(csv: Path, manifest: Manifest, timestamp: str) -> str:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -76,16 +77,33 @@ def edit_consistently(version: Path) -> None:
     (version / "datapackage.json").write_text(json.dumps(package))
 
 
-def edit_parquet_consistently(version: Path) -> None:
-    """Change a value in the Parquet file, and everything that speaks of its bytes."""
-    file = version / CSV.replace(".csv", ".parquet")
+def edit_format_consistently(version: Path, form: str, change: Callable[[Path], object]) -> None:
+    """Change the file of another format, and everything that speaks of its bytes."""
+    file = version / CSV.replace(".csv", f".{form}")
+    [listed] = [one for one in json.loads((version / "manifest.json").read_text())["files"] if one["format"] == form]
+    change(file)
+    for path in (version / "manifest.json", version / "datapackage.json"):
+        edit(path, listed["sha256"], digest(file))
+        edit(path, f'"bytes": {listed["bytes"]}', f'"bytes": {file.stat().st_size}')
+
+
+def edit_parquet(file: Path) -> None:
     table = pq.read_table(file)
     pq.write_table(table.set_column(5, "quantity", pc.add(table["quantity"], 1)), file)
-    old, new = (version / "manifest.json").read_text(), digest(file)
-    [_, parquet, _] = json.loads(old)["files"]
-    for path in (version / "manifest.json", version / "datapackage.json"):
-        edit(path, parquet["sha256"], new)
-        edit(path, f'"bytes": {parquet["bytes"]}', f'"bytes": {file.stat().st_size}')
+
+
+def edit_gzip(file: Path) -> None:
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b',"plain",', b',"plane",')))
+
+
+def zip_again(file: Path, old: bytes = b"", new: bytes = b"") -> None:
+    """Write a workbook with another compression, and another text in its cells if one is given."""
+    with zipfile.ZipFile(file) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    assert any(old in content for content in parts.values())
+    with zipfile.ZipFile(file, "w") as book:
+        for name, content in parts.items():
+            book.writestr(name, content.replace(old, new))
 
 
 def without_row(lines: list[str]) -> str:
@@ -161,8 +179,34 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         ("does not describe the file",),
     ),
     "parquet edited with its manifest": (
-        edit_parquet_consistently,
+        lambda at: edit_format_consistently(at, "parquet", edit_parquet),
         ("events_2020-W53_v1.parquet does not have the rows of the CSV",),
+    ),
+    "gzip edited with its manifest": (
+        lambda at: edit_format_consistently(at, "csv.gz", edit_gzip),
+        ("events_2020-W53_v1.csv.gz does not have the bytes of the CSV",),
+    ),
+    "gzip cut off with its manifest": (
+        lambda at: edit_format_consistently(at, "csv.gz", lambda file: file.write_bytes(file.read_bytes()[:-9])),
+        ("events_2020-W53_v1.csv.gz does not have the bytes of the CSV",),
+    ),
+    "spreadsheet edited with its manifest": (
+        lambda at: edit_format_consistently(at, "xlsx", lambda file: zip_again(file, b"<t>plain<", b"<t>plane<")),
+        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
+    ),
+    "formula in a spreadsheet with its manifest": (
+        lambda at: edit_format_consistently(
+            at, "xlsx", lambda file: zip_again(file, b"<is><t>plain</t></is>", b"<f>1+1</f><v>2</v>")
+        ),
+        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
+    ),
+    "spreadsheet cut off with its manifest": (
+        lambda at: edit_format_consistently(at, "xlsx", lambda file: file.write_bytes(file.read_bytes()[:-9])),
+        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
+    ),
+    "rows of a spreadsheet edited": (
+        lambda at: edit(at / "manifest.json", f'"rows": {ROWS}\n    }}\n  ]', f'"rows": {ROWS - 1}\n    }}\n  ]'),
+        ("the manifest's workbooks are not those of the CSV",),
     ),
     "parquet cut off": (
         lambda at: (at / "events_2020-W53_v1.parquet").write_bytes(b"PAR1"),
@@ -239,6 +283,19 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
     typo = export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--dataset", "event")
     assert str(typo.exception).startswith("Nothing of event is published")
+
+
+def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
+    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    edit_format_consistently(version, "xlsx", zip_again)
+    index.write(open_target(offline_settings))
+    result = export(offline_settings, monkeypatch, "verify")
+    assert result.exit_code == 0, result.output
+    assert f"{VERSION}: events_2020-W53_v1.xlsx has the cells of the CSV, and other bytes" in result.output
 
 
 def test_versions_in_a_bucket_are_verified_and_compared(
