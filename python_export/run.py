@@ -267,6 +267,7 @@ class Exporter:
                 continue
             except hold.HeldError as error:
                 self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
+                self.exported.held_weeks += 1
                 continue
             except Exception as error:
                 failed[dataset.name] = error

@@ -66,6 +66,8 @@ def write_metrics(path: Path, exported: Exported) -> None:
             gauge.labels(manifest.dataset).set(value)
     datasets = Gauge("lakehouse_export_withheld_datasets", "Datasets that the last run withheld.", registry=registry)
     datasets.set(len({withheld.dataset for withheld in exported.withheld}))
+    held = Gauge("lakehouse_export_held_weeks", "Weeks of datasets that it held for review.", registry=registry)
+    held.set(exported.held_weeks)
     Gauge(
         "lakehouse_export_status_timestamp_seconds", "When this was written.", registry=registry
     ).set_to_current_time()

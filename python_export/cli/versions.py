@@ -207,13 +207,15 @@ def expire(
         old = _ended_by(limit, paths(target, dataset))
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
         late.record_expired(catalog, target, weeks, late.figures(catalog))
-        hold.drop(catalog, {target.address("/".join(week)) for week in weeks})
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
         for path in old:
             remove_version(catalog, target, path)
             console.print(f"{path}: is removed")
-        for week in {week for _, week in weeks} - {path.split("/")[1] for path in paths(target)}:
+        left = [path.split("/") for path in paths(target)]
+        for week in {week for _, week in weeks} - {week for _, week, _ in left}:
             target.delete(report_path(week))
+        published_weeks = {target.address(f"{name}/{week}") for name, week, _ in left}
+        hold.drop(catalog, hold.ended_by(catalog, target, limit, dataset or ()) - published_weeks)
         index.write(target)
 
 

@@ -17,6 +17,7 @@ class Exported:
     `week` is the newest that it is for. `has_issues` also if no dataset comes from what failed. `undelivered` are the
     errors of notifications, `step` is what the run does now, for an alert. `current` is what the index lists.
     `is_alone` once it holds lock and lease: before that, what is new in the export root is another run's to announce.
+    `held_weeks` counts the weeks of datasets that are withheld for review.
     """
 
     week: IsoWeek
@@ -27,6 +28,7 @@ class Exported:
     undelivered: list[UserError] = field(default_factory=list)
     step: str = ""
     is_alone: bool = False
+    held_weeks: int = 0
     current: list[Manifest] = field(default_factory=list)
 
     @property

@@ -1,7 +1,8 @@
 """Holds a file if its rows or totals are far off those of the weeks before, until its SHA-256 is approved."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import islice
 from statistics import median
@@ -12,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from python_common.catalog.small_table import SmallTable
 from python_common.errors import UserError
 from python_common.log import log
+from python_common.weeks import IsoWeek
 from python_export.publishing.manifest import Manifest, newest, paths
 from python_export.publishing.target import Target
 
@@ -97,6 +99,17 @@ def approve(catalog: Catalog, target: Target, dataset: str, week: str, sha256: s
 def unapproved(catalog: Catalog) -> dict[str, Hold]:
     """Return what is held and not approved, by address."""
     return {address: row for address, row in TABLE.rows(catalog).items() if row.approved is None}
+
+
+def ended_by(catalog: Catalog, target: Target, limit: datetime, datasets: Collection[str]) -> set[str]:
+    """Return the addresses of held weeks of an export root that ended by a time, of some datasets or, if empty, all."""
+    return {
+        address
+        for address in TABLE.rows(catalog)
+        for dataset, week in [address.split("/")[-2:]]
+        if address == target.address(f"{dataset}/{week}") and (not datasets or dataset in datasets)
+        if IsoWeek.parse(week).end <= limit
+    }
 
 
 def drop(catalog: Catalog, addresses: set[str]) -> None:

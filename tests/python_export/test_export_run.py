@@ -532,7 +532,7 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
     with changed(shop, "models/exports/exp_weekly__events.yml", declared_hold):
         land([*rows, far, in_next_week(1000)])
         exported = exporting(settings, shop)
-        assert (exported.published, exported.has_issues) == ([], False)
+        assert (exported.published, exported.has_issues, exported.held_weeks) == ([], False, 1)
         [row] = hold.TABLE.rows(catalog).values()
         assert row.reason == figures
         [reason] = map(str, exported.withheld)

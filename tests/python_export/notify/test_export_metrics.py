@@ -35,6 +35,7 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
         withdraw(target, path, "a wrong price")
     exported = Exported(IsoWeek(2021, 1), current=index.current(target))
     exported.withheld = [Withheld("orders", week, "behind") for week in ("2020-W53", "2021-W01")]
+    exported.held_weeks = 2
 
     write_metrics(tmp_path / "export.prom", exported)
 
@@ -51,6 +52,7 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
         "bytes": [("events", 2)],
         "published_timestamp_seconds": [("events", datetime(2021, 1, 4, 6, tzinfo=UTC).timestamp())],
         "withheld_datasets": [(1,)],
+        "held_weeks": [(2,)],
     }
 
 

@@ -70,14 +70,19 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
     previewed = expire("--dry-run")
     assert previewed.output.splitlines() == [f"{path}: would be removed" for path in published[:3]]
     assert paths(target) == published
-    holds = {target.address(f"events/{week}"): week for week in (OLD, NEW)}
-    hold.TABLE.change(catalog, lambda _: {address: hold.Hold(address, "", week) for address, week in holds.items()})
+    # The first week of events, and that of orders, were never published.
+    held = [f"events/{OLD}", f"events/{NEW}", "events/2020-W50", "orders/2020-W50", "orders/2021-W01"]
+    elsewhere = f"{target.address('trial')}/events/2020-W50"
+    addresses = [*map(target.address, held), elsewhere]
+    hold.TABLE.change(catalog, lambda _: {address: hold.Hold(address, "", "") for address in addresses})
 
     assert expire("--dataset", "others").output == ""
+    assert len(hold.TABLE.rows(catalog)) == 6
     assert expire().output.splitlines() == [f"{path}: is removed" for path in published[:3]]
     assert paths(target) == published[3:]
     assert tags(catalog) == {"W53-v1"}
-    assert [row.reason for row in hold.TABLE.rows(catalog).values()] == [NEW]
+    left = {elsewhere, *map(target.address, [f"events/{NEW}", "orders/2021-W01"])}
+    assert hold.TABLE.rows(catalog).keys() == left
     for week, is_there in {OLDEST: False, OLD: False, NEW: True}.items():
         try:
             target.read(report_path(IsoWeek.parse(week)))
@@ -98,11 +103,15 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
 
 
 def test_the_newest_week_of_a_dataset_stays_however_old(
-    published: list[str], target: Target, published_to: Settings, monkeypatch: pytest.MonkeyPatch
+    published: list[str], target: Target, catalog: Catalog, published_to: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "from_environment", lambda env=None: published_to)
+    address = target.address(f"events/{NEW}")
+    hold.TABLE.change(catalog, lambda _: {address: hold.Hold(address, "", "")})
     assert CliRunner().invoke(app, ["expire", "--keep", "1w"]).exit_code == 0
     assert paths(target) == published[3:]
+    # Its late data may be held.
+    assert hold.TABLE.rows(catalog).keys() == {address}
 
 
 @pytest.mark.parametrize("step", ["tag", "files"])
