@@ -114,12 +114,6 @@ def load(project: Project) -> dict[str, Dataset]:
     return meant
 
 
-def report_specs(project: Project) -> dict[str, ReportSpec]:
-    """Return the report specs of all datasets that dbt's last command knew, by name; nothing before the first."""
-    known = of_manifest(project.manifest()) if project.manifest_path.is_file() else {}
-    return {name: dataset.report_spec for name, dataset in known.items()}
-
-
 def title(project: Project) -> str:
     """Return the name of a project in words."""
     name: str = yaml.safe_load((project.directory / "dbt_project.yml").read_text())["name"]

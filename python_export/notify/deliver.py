@@ -7,7 +7,7 @@ suspended between check and sending cannot be recalled, so its receiver has to k
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -65,17 +65,24 @@ def notify(
             return []
         outbox.record_versions(catalog, target, channels, unreadable)
         outbox.record_notices(catalog, target, notices, channels, weeks)
+        project = Project(PROJECT_ROOT, env)
+        report_specs: dict[str, ReportSpec] = {}
         try:
-            _record_overdue(catalog, target, Project(PROJECT_ROOT, env), channels, now or datetime.now(UTC))
+            if channels.expected_by is not None or project.manifest_path.is_file():
+                datasets = declared.load(project)
+                report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
+                _record_overdue(catalog, target, datasets.keys(), channels, now or datetime.now(UTC))
         # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
         except Exception as error:
             errors.append(to_user_error(error))
+            if channels.expected_by is None:
+                log.warning("messages have no figures: %s", errors.pop().message)
         if not channels.smtp and not channels.webhook:
             log.info("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
         pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.belongs_to(target, entry)]
         versions = [entry for entry in pending if entry.kind == outbox.VERSION]
-        by_key = _announcements(target, versions, _report_specs(env), unreadable)
+        by_key = _announcements(target, versions, report_specs, unreadable)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
         return [*errors, *unreadable, *_deliver(channels, target, pending, by_key, catalog, lease.require)]
 
@@ -148,14 +155,15 @@ def _log_undelivered(errors: Iterable[UserError]) -> None:
         log.error("not delivered: %s", error)
 
 
-def _record_overdue(catalog: Catalog, target: Target, project: Project, channels: Channels, now: datetime) -> None:
+def _record_overdue(
+    catalog: Catalog, target: Target, names: Collection[str], channels: Channels, now: datetime
+) -> None:
     """Record an alarm of each due dataset whose last week is not published by LAKEHOUSE_EXPORT_EXPECTED_BY, once.
 
     It has the reason why the dataset is withheld.
     """
     if channels.expected_by is None:
         return
-    names = declared.load(project).keys()
     # Later in the next week it is still this one that was missed.
     week = IsoWeek.last_complete(now - channels.expected_by)
     # Published weeks are not compared with figures: `names` are as if they had one version per week.
@@ -168,15 +176,6 @@ def _record_overdue(catalog: Catalog, target: Target, project: Project, channels
     }
     if texts:
         outbox.record_alarms(catalog, target, str(week), texts, channels)
-
-
-def _report_specs(env: Mapping[str, str]) -> dict[str, ReportSpec]:
-    """Return how datasets are displayed. Without it messages have counts of rows alone: no mail waits for it."""
-    try:
-        return declared.report_specs(Project(PROJECT_ROOT, env))
-    except Exception as error:  # a manifest of dbt may be cut off or wrong in any way
-        log.warning("messages have no figures: %s", to_user_error(error).message)
-        return {}
 
 
 def _announcements(

@@ -1,7 +1,7 @@
 """The page next to the files: what a week brought, against the weeks before, as the models of the exports declare it.
 
 Its figures are those of manifests, and of the published files that it ranks, so all readers of the files may read
-it; only the counts of what they exclude come from the lake. It needs nothing from elsewhere: no script, no
+it; only the counts of what they exclude come from the site. It needs nothing from elsewhere: no script, no
 font, no picture.
 """
 
@@ -270,14 +270,18 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
                 # All from one row: a name and a brand of two rows may never have been together.
                 row = ", ".join(csv_file.name(other.column) for other in ranking.columns if other.of == ranked.of)
                 least = f"arg_min_null({cell}, row({row}))"
-                cell = f"(select {least} from {rows[ranked.of]} as other where {key_there} = best.{key})"
+                cell = f"(select {least} from of_{ranked.of} as other where {key_there} = best.{key})"
             if not cells:
                 cell = f"coalesce({cell}, best.{key})"
             cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
         where = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
+        # Read once, however many columns come from it.
+        others = "".join(f"of_{of} as materialized (from {its_rows}), " for of, its_rows in rows.items() if of)
         best_rows = database.execute(
             f"""
-            with best as (select * from {rows[None]} {where} order by {by} desc nulls last, {key} limit {RANKED})
+            with {others}best as (
+                select * from {rows[None]} {where} order by {by} desc nulls last, {key} limit {RANKED}
+            )
             select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
             """
         ).fetchall()

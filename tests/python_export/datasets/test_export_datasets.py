@@ -210,14 +210,13 @@ def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -
 def test_report_specs_are_what_models_declare_and_a_misspelt_word_is_named(
     tmp_path: Path, manifest: dict[str, Any]
 ) -> None:
-    assert declared.report_specs(Project(tmp_path, {})) == {}
     export = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"]
     headline = {"place": 1, "figure": "rows", "label": "Rows"}
     manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] = export | {
         "display": {"measures": ["price"], "headlines": [headline]},
         "suppressed": "is_few",
     }
-    specs = declared.report_specs(project(tmp_path, manifest))
+    specs = {name: dataset.report_spec for name, dataset in declared.load(project(tmp_path, manifest)).items()}
     assert specs == {"one": ReportSpec(measures=("price",), headlines=(Headline(**headline),)), "two": ReportSpec()}
     assert declared.of_manifest(parsed(manifest))["one"].suppressed == "is_few"
     with pytest.raises(UserError, match="display of exp_weekly__one is wrong at mesures"):

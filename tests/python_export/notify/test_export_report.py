@@ -3,16 +3,18 @@
 import re
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
+from python_export.csv.csv_file import connect
 from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
@@ -285,8 +287,26 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     assert page.count("in the currency units of the source") == 1
 
 
+@dataclass
+class Recorded:
+    """A database that records the SQL it runs."""
+
+    database: duckdb.DuckDBPyConnection
+    queries: list[str]
+
+    def __enter__(self) -> "Recorded":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.database.close()
+
+    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
+        self.queries.append(sql)
+        return self.database.execute(sql)
+
+
 def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
-    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from_titles = {"of": "titles", "key": "number", "prefix": "book-"}
     columns = [
@@ -309,8 +329,12 @@ def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
     published(
         offline_settings, "titles", ["number,title,author", "1,'-Dune,''Herbert", "1,Sand,Anon", "3,Emma,Austen"], {}
     )
-    # Name and author are of one row, without the guard against formulas.
-    assert ranked() == [("-Dune", "&#39;&#39;Herbert"), ("book-2", ""), ("film-1", "")]
+    # Name and author are of one row, without the guard against formulas; the other file is read once for both.
+    with monkeypatch.context() as recorded:
+        queries: list[str] = []
+        recorded.setattr(report.csv_file, "connect", lambda scratch: Recorded(connect(scratch), queries))
+        assert ranked() == [("-Dune", "&#39;&#39;Herbert"), ("book-2", ""), ("film-1", "")]
+    assert sum(sql.count(f"titles_{WEEK}_v1.csv") for sql in queries) == 1
 
 
 def test_what_a_file_lacks_is_next_to_it_with_the_reason(
