@@ -113,8 +113,10 @@ def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
     columns = [column.name for column in table.schema().fields]
     with reading(scratch, "DuckDB could not add up a table", "See that there is room on disk") as database:
         _load(database, "before", table, [*table.scan(row_filter=part_filter(part)).plan_files()], part, columns)
-        figures = _figures(database, "before", columns)
-        return {column: str(total) for column, (*_, total) in figures.items() if total is not None}
+        exact = [column for column, type_name in _types(database, "before").items() if _is_exact(type_name)]
+        figures = ["count(*)", *(f"coalesce(sum({name(column)}), 0)" for column in exact)]
+        _, *sums = one_row(database, f"select {', '.join(figures)} from before")
+        return dict(zip(exact, map(str, sums), strict=True))
 
 
 def _files(task: FileScanTask) -> tuple[str, ...]:
@@ -221,11 +223,14 @@ def _figures(database: duckdb.DuckDBPyConnection, relation: str, columns: Sequen
     types, figures = _types(database, relation), []
     for column in columns:
         cell = name(column)
-        is_exact = types[column].startswith("DECIMAL") or types[column] in ("INTEGER", "BIGINT")
         figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
-        figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
+        figures += [f"coalesce(sum({cell}), 0)" if _is_exact(types[column]) else "null"]
     values = iter(one_row(database, f"select {', '.join(figures)} from {relation}"))
     return dict(zip(columns, zip(values, values, values, strict=True), strict=True))
+
+
+def _is_exact(type_name: str) -> bool:
+    return type_name.startswith("DECIMAL") or type_name in ("INTEGER", "BIGINT")
 
 
 def _totals(before: Figures, after: Figures) -> dict[str, ColumnChange]:
