@@ -79,9 +79,9 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo; $(RUN) lakehouse stack mail
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html; all weeks: $(STATE)/exports/index.html"
 	@echo "The stack is still up: make down stops it. In a shell with its environment, .venv/bin/activate and $(STATE)/env, try:"
-	@echo "  lakehouse export list                                          # the versions of every week"
-	@echo "  lakehouse export diff $(DEMO_WEEK) v1 v2 --dataset product_sales   # what late data changed"
-	@echo "  dbt show --select shop_money_of_a_week --limit 10              # why three tables have three amounts"
+	@echo "  lakehouse export list                                                    # the versions of every week"
+	@echo "  lakehouse export diff product_sales --week $(DEMO_WEEK) --versions v1..v2   # what late data changed"
+	@echo "  dbt show --select shop_money_of_a_week --limit 10                        # why three tables have three amounts"
 
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 

@@ -17,7 +17,9 @@ from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
 
 NOTIFICATION_FAILED, WITHHELD = 3, 4
-Datasets = Annotated[list[str] | None, typer.Option("--dataset", help="Just this dataset; repeatable. Default: all.")]
+Datasets = Annotated[list[str] | None, typer.Argument(help="Names of datasets; without any, all.")]
+Week = Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")]
+AnyWeek = Annotated[str | None, typer.Option(help="Just this ISO week. Default: all.")]
 OneWeek = Annotated[str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")]
 SeveralWeeks = Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")]
 MetricsFile = Annotated[

@@ -22,6 +22,7 @@ from python_export.cli.outcome import (
     MetricsFile,
     OneWeek,
     SeveralWeeks,
+    Week,
     chosen_weeks,
     end,
     end_run,
@@ -44,13 +45,13 @@ app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify w
 
 @app.command()
 def run(
+    datasets: Datasets = None,
     week: OneWeek = None,
     weeks: SeveralWeeks = None,
     changed: Annotated[bool, typer.Option(help="The due weeks: never published, or changed by late data.")] = False,
-    dataset: Datasets = None,
     restate: Annotated[
-        str | None, typer.Option(help="Publish another version of a dataset that has one per week; needs --reason.")
-    ] = None,
+        bool, typer.Option("--restate", help="Publish another version of datasets that have one per week.")
+    ] = False,
     reason: Annotated[str | None, typer.Option(help="Why it is restated; the manifest records it.")] = None,
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
@@ -71,8 +72,8 @@ def run(
     Exit codes: 1 something failed, and an alert is sent, as are the notifications of what was published before; 3
     published, but a notification failed; 4 something failed, and what does not come from it is published.
     """
-    if bool(restate) != bool(reason) or (restate and (not week or dataset)):
-        raise typer.BadParameter("--restate names the dataset, and needs --week and --reason")
+    if restate != bool(reason) or (restate and not (week and datasets)):
+        raise typer.BadParameter("--restate and --reason need each other, a dataset and --week")
     env = environment()
     settings = from_environment(env)
     # A wrong channel is an error now, not when the files are published.
@@ -83,17 +84,16 @@ def run(
         raise typer.BadParameter("--changed finds the weeks itself, by a build")
     newest = last_week(settings, datetime.now(UTC))
     chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
-    dataset = [restate] if restate else dataset
     project = Project(PROJECT_ROOT, env)
     # Without a catalog there is nothing to export, and none is made.
     catalog = load_catalog(settings)
     if build:
         require_views(catalog, settings)
     parse(project)
-    declared.choose(declared.load(project), dataset or ())
+    declared.choose(declared.load(project), datasets or ())
     exported = Exported(chosen[-1] if chosen else newest)
     if dry_run:
-        previewed = Exporter(settings, catalog, project, exported).preview(chosen, dataset or ())
+        previewed = Exporter(settings, catalog, project, exported).preview(chosen, datasets or ())
         print_table(("dataset", "week", "due because", "withheld by"), previewed)
         for warning in exported.warnings:
             log.warning(warning)
@@ -101,7 +101,7 @@ def run(
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
     with only_run(settings, env, catalog, exported, command) as lease, step_within(env, "export run"):
         exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
-        exporter.run(chosen, dataset or (), build)
+        exporter.run(chosen, datasets or (), build)
         print_summary(exported)
         for address in page.write_all(settings, catalog, exported):
             console.print(f"report: {address}")
@@ -111,19 +111,19 @@ def run(
 
 @app.command()
 def skip(
-    week: Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")],
+    week: Week,
     reason: Annotated[str, typer.Option(help="Why the week is not published; ops.exported_figures records it.")],
-    dataset: Datasets = None,
+    datasets: Datasets = None,
 ) -> None:
     """Skip a week that was never published: it is no longer due."""
     env = environment()
     settings = from_environment(env)
     target, project = open_target(settings), Project(PROJECT_ROOT, env)
     parse(project)
-    names = [chosen.name for chosen in declared.choose(declared.load(project), dataset or ())]
+    names = [chosen.name for chosen in declared.choose(declared.load(project), datasets or ())]
     label = IsoWeek.parse(week)
     if there := [name for name in names if paths(target, [name], str(label))]:
-        raise UserError(f"{', '.join(there)} {label} is published", "Name other datasets by --dataset")
+        raise UserError(f"{', '.join(there)} {label} is published", "Name the other datasets")
     catalog = load_catalog(settings)
     late.record_due(catalog, target, label, names, reason)
     hold.drop(catalog, {target.address(f"{name}/{label}") for name in names})
@@ -131,7 +131,7 @@ def skip(
 
 
 @app.command("restate-30d")
-def restate_figures(week: Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")]) -> None:
+def restate_figures(week: Week) -> None:
     """Build the 30-day figures as of the end of a week again, with what has landed since."""
     env = environment()
     settings = from_environment(env)
@@ -157,14 +157,14 @@ def notify_readers() -> None:
 
 @app.command("list")
 def list_versions(
-    dataset: Datasets = None,
+    datasets: Datasets = None,
     as_json: AsJson = False,
 ) -> None:
     """List every published version, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
-    manifests = [*readable(target, paths(target, dataset), unreadable, with_withdrawn=True)]
-    for unknown in {*(dataset or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
+    manifests = [*readable(target, paths(target, datasets), unreadable, with_withdrawn=True)]
+    for unknown in {*(datasets or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
         raise UserError(
             f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"
         )

@@ -18,7 +18,7 @@ from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
-from python_export.cli.outcome import Datasets, end
+from python_export.cli.outcome import AnyWeek, Datasets, Week, end
 from python_export.notify import index, outbox, page
 from python_export.notify.deliver import notify
 from python_export.notify.messages import report_path
@@ -33,13 +33,12 @@ from python_export.publishing.versions import reproduce as write_again
 from python_export.variables import Channels
 
 GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"
-Version = Annotated[str, typer.Argument(help="The version, for instance v1.")]
-Week = Annotated[str, typer.Argument(help="ISO week, for instance 2026-W47.")]
+Version = Annotated[str, typer.Option(help="The version, for instance v1.")]
 
 
 def verify(
-    week: Annotated[str | None, typer.Option(help="Just this ISO week. Default: all.")] = None,
-    dataset: Datasets = None,
+    datasets: Datasets = None,
+    week: AnyWeek = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify what is published: bytes, manifests, three parsers, and the tables the files were made from.
@@ -48,14 +47,14 @@ def verify(
     """
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
-    chosen = paths(target, dataset, str(IsoWeek.parse(week)) if week else None)
+    chosen = paths(target, datasets, str(IsoWeek.parse(week)) if week else None)
     gone = [
         entry.path
         for entry in outbox.missing_versions(catalog, target)
-        if (not dataset or entry.dataset in dataset) and (not week or entry.week == str(IsoWeek.parse(week)))
+        if (not datasets or entry.dataset in datasets) and (not week or entry.week == str(IsoWeek.parse(week)))
     ]
     there = {path.split("/")[0] for path in [*chosen, *gone]}
-    missing = sorted({*(dataset or ())} - there)
+    missing = sorted({*(datasets or ())} - there)
     if missing or not there:
         what = "".join(f" of {text}" for text in (", ".join(missing), week) if text)
         raise UserError(f"Nothing{what} is published under {target.address('')}", "See `lakehouse export list`")
@@ -82,16 +81,18 @@ def verify(
 
 def diff(
     week: Week,
-    old: Annotated[str, typer.Argument(help="The earlier version, for instance v1.")],
-    new: Annotated[str, typer.Argument(help="The later version, for instance v2.")],
-    dataset: Datasets = None,
+    versions: Annotated[str, typer.Option(help="The earlier and the later version, for instance v1..v2.")],
+    datasets: Datasets = None,
     limit: Annotated[int, typer.Option(min=0, help="Print at most so many rows of a dataset.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the rows in which two versions of a week differ: their keys, and the columns that changed."""
+    old, dots, new = versions.partition("..")
+    if not dots:
+        raise typer.BadParameter("--versions are written as v1..v2")
     target = open_target(from_environment())
     differences = {}
-    for name, (before, after) in _pairs(target, week, old, new, dataset).items():
+    for name, (before, after) in _pairs(target, week, old, new, datasets).items():
         with tempfile.TemporaryDirectory(prefix="lakehouse-diff-") as scratch:
             old_file, new_file = (
                 target.fetch(f"{version.path}/{version.file}", Path(scratch)) for version in (before, after)
@@ -111,13 +112,13 @@ def diff(
 def reproduce(
     week: Week,
     version: Version,
-    dataset: Datasets = None,
+    datasets: Datasets = None,
     to: Annotated[Path | None, typer.Option(help="Put the files into this directory. Default: just compare.")] = None,
 ) -> None:
     """Write the files of a version once more, from the snapshots they were made from; every byte must be the same."""
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
-    chosen = [_version(target, name, week, version) for name in _names(target, week, dataset)]
+    chosen = [_version(target, name, week, version) for name in _names(target, week, datasets)]
     with staging(target.staging) as directory, thrift.connect(settings) as cursor:
         for manifest in chosen:
             file = write_again(cursor, catalog, manifest, directory / manifest.dataset, settings.export_unload)
@@ -130,8 +131,8 @@ def reproduce(
 
 
 def approve(
+    dataset: Annotated[str, typer.Argument(help="The dataset.")],
     week: Week,
-    dataset: Annotated[str, typer.Option(help="This dataset.")],
     sha256: Annotated[str, typer.Option(help="The first 12 digits of the held file's SHA-256, or all.")],
     reason: Annotated[str, typer.Option(help="Why its figures are right; the manifest has it.")],
 ) -> None:
@@ -143,9 +144,9 @@ def approve(
 
 
 def withdraw(
+    datasets: Annotated[list[str], typer.Argument(help="Names of datasets.")],
     week: Week,
     version: Version,
-    dataset: Annotated[list[str], typer.Option(help="This dataset; repeatable.")],
     reason: Annotated[str, typer.Option(help="Why; the manifest and the notification have it.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be withdrawn; change nothing.")] = False,
 ) -> None:
@@ -162,7 +163,7 @@ def withdraw(
     Channels.of(env)
     target, catalog = open_target(settings), load_catalog(settings)
     # Again completes a withdrawal.
-    chosen = [_version(target, name, week, version, with_withdrawn=True) for name in dataset]
+    chosen = [_version(target, name, week, version, with_withdrawn=True) for name in datasets]
     if dry_run:
         print_table(
             ("dataset", "week", "version", "rows"),
@@ -189,7 +190,7 @@ def withdraw(
 
 def expire(
     keep: Annotated[str, typer.Option(help="How long after its end a week is retained, for instance 26w.")],
-    dataset: Datasets = None,
+    datasets: Datasets = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; change nothing.")] = False,
 ) -> None:
     """Remove versions and reports of old weeks, and the tags that keep their snapshots; not a dataset's newest week.
@@ -200,11 +201,11 @@ def expire(
     target, catalog = open_target(settings), load_catalog(settings)
     limit = datetime.now(UTC) - timedelta(seconds=seconds(keep))
     if dry_run:
-        for path in _ended_by(limit, paths(target, dataset)):
+        for path in _ended_by(limit, paths(target, datasets)):
             console.print(f"{path}: would be removed")
         return
     with alone(catalog, "weekly", "export expire"):
-        old = _ended_by(limit, paths(target, dataset))
+        old = _ended_by(limit, paths(target, datasets))
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
         late.record_expired(catalog, target, weeks, late.figures(catalog))
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])

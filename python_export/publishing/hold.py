@@ -66,7 +66,7 @@ def review(catalog: Catalog, target: Target, factors: Mapping[str, Decimal], dra
     """
     if not (factors and (far := far_off(draft, _weeks_before(target, draft), factors))):
         return draft
-    options = f"--dataset {draft.dataset} --sha256 {draft.sha256[:12]} --reason ..."
+    options = f"{draft.dataset} --week {draft.week} --sha256 {draft.sha256[:12]} --reason ..."
     address = target.address(f"{draft.dataset}/{draft.week}")
     new = Hold(address, draft.sha256, far)
     log.warning("%s %s: %s", draft.dataset, draft.week, far)
@@ -76,7 +76,7 @@ def review(catalog: Catalog, target: Target, factors: Mapping[str, Decimal], dra
     if (why := holds[address].approved) is None:
         far_off_weeks = "its figures are far off the weeks before, as `lakehouse export run --dry-run` shows"
         raise HeldError(
-            f"{far_off_weeks}; if they are right, run `lakehouse export approve {draft.week} {options}`",
+            f"{far_off_weeks}; if they are right, run `lakehouse export approve {options}`",
             "Otherwise correct the data",
         )
     return replace(draft, warnings=[*draft.warnings, f"held for review, then approved: {why}"])

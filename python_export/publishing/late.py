@@ -145,7 +145,7 @@ def without_published(
         else:
             warnings.append(
                 f"{name} {week} was published, and is withdrawn, unreadable or in another export root: another version"
-                f" needs `lakehouse export run --restate {name} --week {week} --reason ...`"
+                f" needs `lakehouse export run {name} --restate --week {week} --reason ...`"
             )
     return left, versions, warnings
 

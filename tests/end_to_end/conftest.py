@@ -150,7 +150,7 @@ def first_export(small_lake: Lake, person: Log) -> Steps:
     return succeed(
         {
             "ingest": lambda: run_lakehouse("ingest", "run"),
-            "export": lambda: run_lakehouse("export", "run", "--dataset", "order_lines", timeout=600),
+            "export": lambda: run_lakehouse("export", "run", "order_lines", timeout=600),
         }
     )
 

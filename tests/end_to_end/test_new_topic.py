@@ -120,7 +120,7 @@ def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> No
     preview = lakehouse(copy, "scaffold", TOPIC, *choices)
     assert "free_text (guessed)" in preview
     lakehouse(copy, "ingest", "run", TOPIC)
-    lakehouse(copy, "export", "run", "--week", str(WEEK), "--dataset", ENTITY)
+    lakehouse(copy, "export", "run", ENTITY, "--week", str(WEEK))
 
     [file] = Path(settings.export_root).glob(f"{ENTITY}/{WEEK}/v1/*_v1.csv")
     text = file.read_text()

@@ -392,7 +392,7 @@ def test_hostile_values_reach_three_parsers_unchanged(
 
 def reproduced(settings: Settings, monkeypatch: pytest.MonkeyPatch, to: Path) -> dict[str, bytes]:
     monkeypatch.setattr("python_export.cli.versions.from_environment", lambda: settings)
-    arguments = ["reproduce", str(WEEK), "v1", "--to", str(to)]
+    arguments = ["reproduce", "--week", str(WEEK), "--version", "v1", "--to", str(to)]
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
     return {file.name: file.read_bytes() for file in to.iterdir()}
 
@@ -537,7 +537,7 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         assert row.reason == figures
         [reason] = map(str, exported.withheld)
         assert reason.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
-        assert reason.endswith(f"export approve 2020-W53 --dataset events --sha256 {row.sha256[:12]} --reason ...`")
+        assert reason.endswith(f"export approve events --week 2020-W53 --sha256 {row.sha256[:12]} --reason ...`")
         with pytest.raises(typer.Exit) as ended:
             end_run(exported, None)
         assert ended.value.exit_code == WITHHELD
@@ -545,7 +545,7 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         assert previewed(settings, shop) == preview
 
         monkeypatch.setattr(versions, "from_environment", lambda: settings)
-        named = ["2020-W53", "--dataset", "events", "--sha256", row.sha256]
+        named = ["events", "--week", "2020-W53", "--sha256", row.sha256]
         approved = CliRunner().invoke(app, ["approve", *named, "--reason", "a sale"])
         assert approved.exit_code == 0
         assert previewed(settings, shop) == ("never published", "")
@@ -796,7 +796,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
     # Another root that readers know is of the same lake.
     moved = {"export_root": str(tmp_path / "moved")}
     elsewhere = groups(announced=moved["export_root"], **moved)
-    needed = "another version needs `lakehouse export run --restate groups --week 2020-W53 --reason ...`"
+    needed = "another version needs `lakehouse export run groups --restate --week 2020-W53 --reason ...`"
     assert elsewhere.published == []
     assert [warning.endswith(needed) for warning in elsewhere.warnings] == [True]
 

@@ -461,14 +461,14 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
     monkeypatch.setattr(cli_versions, "from_environment", lambda env=None: site.settings)
     monkeypatch.setattr(cli_versions, "environment", lambda: mailbox.env)
 
-    def run(version: str, *options: str) -> Result:
-        return CliRunner().invoke(app, ["withdraw", WEEK, version, "--dataset", "events", *options])
+    def run(version: str, *options: str, dataset: str = "events") -> Result:
+        return CliRunner().invoke(app, ["withdraw", dataset, "--week", WEEK, "--version", version, *options])
 
     for content in ("note\na\n", "note\nb\n"):
         site.publish(content)
     assert site.notify(mailbox.env) == []
     assert run("v2").exit_code == 2
-    for refused in (run("v3", "--reason", "x"), run("v2", "--dataset", "typo", "--reason", "x")):
+    for refused in (run("v3", "--reason", "x"), run("v2", "--reason", "x", dataset="typo")):
         assert isinstance(refused.exception, UserError)
     previewed = run("v2", "--reason", "a wrong price", "--dry-run")
     assert (previewed.exit_code, f"events   {WEEK}" in previewed.output) == (0, True)

@@ -276,12 +276,12 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
         assert "pizza" not in result.output
         for path, content in right.items():
             path.write_bytes(content)
-    checks = json.loads(export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--json").output)
+    checks = json.loads(export(offline_settings, monkeypatch, "verify", "events", "--json").output)
     right = {"issues": [], "note": ""}
     assert checks == [{"path": path, **right} for path in checked]
     nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
-    typo = export(offline_settings, monkeypatch, "verify", "--dataset", "events", "--dataset", "event")
+    typo = export(offline_settings, monkeypatch, "verify", "events", "event")
     assert str(typo.exception).startswith("Nothing of event is published")
 
 
@@ -311,17 +311,18 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
 
     assert export(s3_settings, monkeypatch, "verify").exit_code == 0
-    assert export(s3_settings, monkeypatch, "diff", "2020-W53", "v1", "v2").output.splitlines() == [
+    assert export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v1..v2").output.splitlines() == [
         "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed",
         "  added event_id 2000",
         "  changed event_id 2: amount, sold_on",
         "  removed event_id 4",
     ]
-    listed = json.loads(export(s3_settings, monkeypatch, "diff", "2020-W53", "v2", "v1", "--json").output)
+    listed = json.loads(export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v2..v1", "--json").output)
     assert (listed["events"]["added"], listed["events"]["rows"][0]) == (1, ["added", {"event_id": "4"}, []])
-    for arguments in (("v1", "v3"), ("v1", "v3", "--dataset", "events")):
-        refused = export(s3_settings, monkeypatch, "diff", "2020-W53", *arguments)
+    for datasets in ((), ("events",)):
+        refused = export(s3_settings, monkeypatch, "diff", *datasets, "--week", "2020-W53", "--versions", "v1..v3")
         assert isinstance(refused.exception, UserError)
+    assert export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v1").exit_code == 2
 
 
 def test_changes_are_verified(
@@ -418,7 +419,7 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
     unlock(Path(offline_settings.export_root))
     shutil.rmtree(Path(offline_settings.export_root) / "events")
 
-    for options in ((), ("--week", "2020-W53"), ("--dataset", "events")):
+    for options in ((), ("--week", "2020-W53"), ("events",)):
         result = export(offline_settings, monkeypatch, "verify", *options)
         assert f"{VERSION}: it was published, and is missing" in result.output, options
         assert isinstance(result.exception, UserError)

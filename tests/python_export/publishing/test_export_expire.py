@@ -76,7 +76,7 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
     addresses = [*map(target.address, held), elsewhere]
     hold.TABLE.change(catalog, lambda _: {address: hold.Hold(address, "", "") for address in addresses})
 
-    assert expire("--dataset", "others").output == ""
+    assert expire("others").output == ""
     assert len(hold.TABLE.rows(catalog)) == 6
     assert expire().output.splitlines() == [f"{path}: is removed" for path in published[:3]]
     assert paths(target) == published[3:]

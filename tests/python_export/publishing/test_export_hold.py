@@ -113,7 +113,7 @@ def history(catalog: Catalog, target: Target, *rows: int) -> None:
 
 def approve(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
     monkeypatch.setattr(versions, "from_environment", lambda: settings)
-    return CliRunner().invoke(app, ("approve", str(WEEK), "--reason", "a sale", *options))
+    return CliRunner().invoke(app, ("approve", "--week", str(WEEK), "--reason", "a sale", *options))
 
 
 def sha256(content: str = "a") -> str:
@@ -133,17 +133,17 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
     assert row.reason == "rows 31 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
     # Mail and report have no figure of a file that is not published.
     assert "31" not in error.value.message
-    command = f"`lakehouse export approve 2020-W53 --dataset events --sha256 {sha256()} --reason ...`"
+    command = f"`lakehouse export approve events --week 2020-W53 --sha256 {sha256()} --reason ...`"
     assert error.value.message.endswith(command)
 
     for wrong, issue in (
-        (("--dataset", "order", "--sha256", sha256()), "order 2020-W53 is not held"),
-        (("--dataset", "events", "--sha256", sha256("b")), f"events 2020-W53 is held with another file, {sha256()}: "),
+        (("order", "--sha256", sha256()), "order 2020-W53 is not held"),
+        (("events", "--sha256", sha256("b")), f"events 2020-W53 is held with another file, {sha256()}: "),
     ):
         refused = approve(published_to, monkeypatch, *wrong)
         assert isinstance(refused.exception, UserError)
         assert refused.exception.message.startswith(issue)
-    done = approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256())
+    done = approve(published_to, monkeypatch, "events", "--sha256", sha256())
     assert (done.exit_code, done.output.startswith(f"events 2020-W53 is approved: {row.reason[:20]}")) == (0, True)
 
     with pytest.raises(HeldError):
@@ -151,14 +151,14 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
     # The first content has lost its approval with this.
     with pytest.raises(HeldError):
         publishing(catalog, target, WEEK, 31)
-    assert approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256()).exit_code == 0
+    assert approve(published_to, monkeypatch, "events", "--sha256", sha256()).exit_code == 0
     version = publishing(catalog, target, WEEK, 31)
     assert (version.manifest.version, version.unchanged) == (1, False)
     # No figure of the file: a withdrawal must not leave one.
     assert version.manifest.warnings == ["held for review, then approved: a sale"]
 
     hold.drop(catalog, {row.address})
-    refused = approve(published_to, monkeypatch, "--dataset", "events", "--sha256", sha256())
+    refused = approve(published_to, monkeypatch, "events", "--sha256", sha256())
     assert isinstance(refused.exception, UserError)
     # What is published is not held, whatever its figures are.
     assert publishing(catalog, target, WEEK, 31).unchanged

@@ -229,19 +229,19 @@ def command(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--restate", "product_demand"),
-        ("--restate", "product_demand", "--week", NEW),
-        ("--restate", "product_demand", "--reason", "a wrong price"),
-        ("--restate", "product_demand", "--weeks", f"{OLD}..{NEW}", "--reason", "a wrong price"),
-        ("--restate", "product_demand", "--week", NEW, "--reason", "a wrong price", "--dataset", "order_lines"),
-        ("--week", NEW, "--reason", "a wrong price"),
+        ("product_demand", "--restate"),
+        ("product_demand", "--restate", "--week", NEW),
+        ("product_demand", "--restate", "--reason", "a wrong price"),
+        ("product_demand", "--restate", "--weeks", f"{OLD}..{NEW}", "--reason", "a wrong price"),
+        ("--restate", "--week", NEW, "--reason", "a wrong price"),
+        ("product_demand", "--week", NEW, "--reason", "a wrong price"),
     ],
 )
 def test_a_restatement_names_dataset_week_and_reason(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     refused = command(offline_settings, monkeypatch, "run", *arguments)
-    assert (refused.exit_code, "--restate names the dataset" in refused.output) == (2, True)
+    assert (refused.exit_code, "--restate and --reason need each other" in refused.output) == (2, True)
 
 
 def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
@@ -253,15 +253,15 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
         late.record_due(exports.catalog, exports.target, IsoWeek.parse(week), ["events"])
     assert exports.due(now) == {NEW: ["events"]}
 
-    published = command(offline_settings, monkeypatch, "skip", "--week", OLD, "--reason", "x", "--dataset", "events")
+    published = command(offline_settings, monkeypatch, "skip", "--week", OLD, "--reason", "x", "events")
     assert isinstance(published.exception, UserError)
     assert published.exception.message == f"events {OLD} is published"
-    unknown = command(offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "x", "--dataset", "typo")
+    unknown = command(offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "x", "typo")
     assert isinstance(unknown.exception, UserError)
     assert exports.due(now) == {NEW: ["events"]}
 
     skipped = command(
-        offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "a holiday", "--dataset", "events"
+        offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "a holiday", "events"
     )
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}

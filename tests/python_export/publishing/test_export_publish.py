@@ -650,13 +650,13 @@ def test_the_list_has_every_version_and_what_came_after_it(
         ("2020-W53", "v2", None),
         ("2021-W01", "v1", None),
     ]
-    entries = json.loads(listed(published_to, monkeypatch, "--dataset", "events", "--json").output)
+    entries = json.loads(listed(published_to, monkeypatch, "events", "--json").output)
     assert [(entry["week"], entry["version"]) for entry in entries] == [
         ("2020-W53", 1),
         ("2020-W53", 2),
         ("2021-W01", 1),
     ]
-    unknown = listed(published_to, monkeypatch, "--dataset", "evnts")
+    unknown = listed(published_to, monkeypatch, "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")
 
 
