@@ -147,7 +147,7 @@ def load_sample_data(
         wave=wave,
         behind=behind,
     )
-    print_table(("topic", "records"), [(topic, f"{records:,}") for topic, records in report.records.items()])
+    print_table(("topic", "records"), report.records.items())
     console.print("produced" if report.produced else "the topics had these records already")
     console.print(f"expected results: {report.expected_path}")
 

@@ -97,14 +97,13 @@ def print_summary(exported: Exported) -> None:
             version.manifest.dataset,
             version.manifest.week,
             f"v{version.manifest.version}" + (" unchanged" if version.unchanged else ""),
-            f"{version.manifest.rows:,}",
-            f"{version.manifest.bytes:,}",
+            version.manifest.rows,
+            version.manifest.bytes,
             version.manifest.sha256[:12],
-            version.file,
         )
         for version in exported.published
     ]
     if rows:
-        print_table(("dataset", "week", "version", "rows", "bytes", "sha256", "path"), rows)
+        print_table(("dataset", "week", "version", "rows", "bytes", "sha256"), rows)
     for notice in exported.notices():
         console.print(notice.text)

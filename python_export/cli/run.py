@@ -187,9 +187,9 @@ def _print_versions(manifests: list[Manifest]) -> None:
     for manifest in manifests:
         by = superseded.get((manifest.dataset, manifest.week, manifest.version), "")
         by += f"{', ' if by else ''}withdrawn {manifest.withdrawn.on}" if manifest.withdrawn else ""
-        version, sha256 = f"v{manifest.version}", manifest.sha256[:12]
-        rows.append((manifest.dataset, manifest.week, version, f"{manifest.rows:,}", manifest.created_at, by, sha256))
-    print_table(("dataset", "week", "version", "rows", "published", "superseded by", "sha256"), rows)
+        published = manifest.created_at[:16].replace("T", " ")
+        rows.append((manifest.dataset, manifest.week, f"v{manifest.version}", manifest.rows, published, by))
+    print_table(("dataset", "week", "version", "rows", "published", "superseded by"), rows)
 
 
 app.add_typer(outbox_app, name="outbox")

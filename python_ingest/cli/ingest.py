@@ -276,17 +276,16 @@ def _run(
 
 
 def _print_summary(results: list[TopicResult]) -> None:
-    headings = ("topic", "records", "decoded", "dead letters", "batches", "seconds", "records/s", "lag")
+    headings = ("topic", "records", "dead letters", "batches", "seconds", "records/s", "lag")
     rows = [
         (
             result.topic,
-            f"{result.records:,}",
-            f"{result.records - result.dead_letters:,}",
-            f"{result.dead_letters:,}",
-            f"{result.batches:,}",
+            result.records,
+            result.dead_letters,
+            result.batches,
             f"{result.seconds:.1f}",
-            f"{result.records / result.seconds:,.0f}" if result.records else None,
-            "unknown" if result.lag is None else f"{result.lag:,}",
+            round(result.records / result.seconds) if result.records else None,
+            "unknown" if result.lag is None else result.lag,
         )
         for result in results
     ]

@@ -94,11 +94,20 @@ class Version:
     at: datetime
 
 
-def test_tables_are_not_cut_and_json_has_dataclasses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_fit_the_terminal_and_json_has_dataclasses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = "/".join(["directory"] * 30)
-    print_table(("path", "rows", "note"), [(path, "1,200", "late"), ("b", 7, None)])
+    headings, rows = ("path", "rows", "schema id"), [(path, 1200, 1200), ("b", 7, None)]
+    print_table(headings, rows)
+    records = [f"path       {path}", "rows       1,200", "schema id  1200", "", "path       b", "rows       7"]
+    assert capsys.readouterr().out.splitlines() == [*records, "schema id  -", ""]
+    print_table(("fits",), [("x" * 80,)])
+    assert capsys.readouterr().out.splitlines()[1:] == ["x" * 80]
+    monkeypatch.setenv("COLUMNS", "400")
+    print_table(headings, rows)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == [path, "1,200", "late"]
+    assert lines[1].split() == [path, "1,200", "1200"]
     # Numbers end where their heading does.
     assert lines[0].index("rows") + 4 == lines[2].index("7") + 1 == lines[1].index("1,200") + 5
     assert lines[2].split() == ["b", "7", "-"]

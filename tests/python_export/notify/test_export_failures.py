@@ -125,7 +125,7 @@ def test_what_was_published_is_announced_when_the_report_fails(
     done = export_run(mailbox.env, publish_and_withhold)
     assert (done.exit_code, type(done.exception)) == (1, UserError)
     assert "Thrift server at 127.0.0.1:1 does not answer" in str(done.exception)
-    assert "events_2020-W53_v1.csv" in done.stdout
+    assert "events   2020-W53  v1" in done.stdout
     assert set(mailbox.subjects) == {
         f"{WEEK}: the weekly files failed",
         f"{WEEK}: 1 file published, 1 withheld",

@@ -43,9 +43,10 @@ def register_late(topic: TopicFixture, missing: int) -> None:
 
 
 def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = land_dead_letters(topic)
+    monkeypatch.setenv("COLUMNS", "200")
     as_table = lakehouse("ingest", "dead-letters", topic.name, "--models", str(models_dir))
     assert (as_table.returncode, as_table.stderr) == (0, "")
     assert [line.split()[:3] for line in as_table.stdout.splitlines()[1:]] == [
