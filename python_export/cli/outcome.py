@@ -11,7 +11,7 @@ from python_common import metrics_file
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.log import log
-from python_common.output import console, print_table
+from python_common.output import console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_between
 from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
@@ -90,8 +90,19 @@ def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str
     return chosen
 
 
-def print_summary(exported: Exported) -> None:
-    """Print a line per version that is public now, per withheld dataset, and per warning."""
+def print_summary(exported: Exported, as_json: bool = False) -> None:
+    """Print a line per version that is public now, per withheld dataset, and per warning; or all of it as JSON."""
+    if as_json:
+        versions = [
+            {
+                name: getattr(version.manifest, name)
+                for name in ("dataset", "week", "version", "rows", "bytes", "sha256")
+            }
+            | {"path": version.file, "unchanged": version.unchanged}
+            for version in exported.published
+        ]
+        print_json({"published": versions, "withheld": exported.withheld, "warnings": exported.warnings})
+        return
     rows = [
         (
             version.manifest.dataset,

@@ -60,6 +60,7 @@ def run(
         bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
     ] = False,
     metrics_file: MetricsFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Export weeks: check that they are complete, build, unload, verify, publish, notify.
 
@@ -94,7 +95,7 @@ def run(
     exported = Exported(chosen[-1] if chosen else newest)
     if dry_run:
         previewed = Exporter(settings, catalog, project, exported).preview(chosen, datasets or ())
-        print_table(("dataset", "week", "due because", "withheld by"), previewed)
+        print_table(("dataset", "week", "due because", "withheld by"), previewed, as_json)
         for warning in exported.warnings:
             log.warning(warning)
         return
@@ -102,9 +103,9 @@ def run(
     with only_run(settings, env, catalog, exported, command) as lease, step_within(env, "export run"):
         exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
         exporter.run(chosen, datasets or (), build)
-        print_summary(exported)
+        print_summary(exported, as_json)
         for address in page.write_all(settings, catalog, exported):
-            console.print(f"report: {address}")
+            log.info("report: %s", address)
     exported.undelivered += notify(settings, env, catalog, exported.notices(), exported.weeks())
     end_run(exported, metrics_file)
 

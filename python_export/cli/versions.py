@@ -25,7 +25,7 @@ from python_export.notify.messages import report_path
 from python_export.publishing import hold, late
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
-from python_export.publishing.manifest import Manifest, newest, paths, published
+from python_export.publishing.manifest import Manifest, paths, published
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target, staging
 from python_export.publishing.versions import remove_version
@@ -149,6 +149,7 @@ def withdraw(
     version: Version,
     reason: Annotated[str, typer.Option(help="Why; the manifest and the notification have it.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be withdrawn; change nothing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Withdraw a version: delete its files, keep its manifest, and notify readers.
 
@@ -164,20 +165,17 @@ def withdraw(
     target, catalog = open_target(settings), load_catalog(settings)
     # Again completes a withdrawal.
     chosen = [_version(target, name, week, version, with_withdrawn=True) for name in datasets]
+    headings = ("dataset", "week", "version", "rows", "newest left")
+    rows = [(one.dataset, one.week, one.version, one.rows, _newest_but(target, one)) for one in chosen]
     if dry_run:
-        print_table(
-            ("dataset", "week", "version", "rows"),
-            [(one.dataset, one.week, version, f"{one.rows:,}") for one in chosen],
-        )
+        print_table(headings, rows, as_json)
         return
     with alone(catalog, "weekly", f"export withdraw of {version} of {week}"):
         try:
             page.delete_reports(target, {manifest.week for manifest in chosen})
             for manifest in chosen:
                 withdraw_version(target, manifest.path, reason)
-                left = newest(target, manifest.dataset, manifest.week)
-                now = f"v{left.version} is the newest of its week" if left else "its week has no version"
-                console.print(f"{manifest.path} is withdrawn; {now}")
+                log.info("%s is withdrawn", manifest.path)
         finally:
             listed = index.write(target)
             try:
@@ -185,6 +183,7 @@ def withdraw(
             except Exception as error:  # readers are notified all the same
                 missing = f"reports from {week} on are missing until the next `lakehouse export run` or `weekly`"
                 log.warning("%s: %s", missing, to_user_error(error, settings))
+    print_table(headings, rows, as_json)
     end(notify(settings, env, catalog))
 
 
@@ -192,6 +191,7 @@ def expire(
     keep: Annotated[str, typer.Option(help="How long after its end a week is retained, for instance 26w.")],
     datasets: Datasets = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed; change nothing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove versions and reports of old weeks, and the tags that keep their snapshots; not a dataset's newest week.
 
@@ -201,8 +201,7 @@ def expire(
     target, catalog = open_target(settings), load_catalog(settings)
     limit = datetime.now(UTC) - timedelta(seconds=seconds(keep))
     if dry_run:
-        for path in _ended_by(limit, paths(target, datasets)):
-            console.print(f"{path}: would be removed")
+        _print_paths(_ended_by(limit, paths(target, datasets)), as_json)
         return
     with alone(catalog, "weekly", "export expire"):
         old = _ended_by(limit, paths(target, datasets))
@@ -211,13 +210,25 @@ def expire(
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
         for path in old:
             remove_version(catalog, target, path)
-            console.print(f"{path}: is removed")
+            log.info("%s is removed", path)
         left = [path.split("/") for path in paths(target)]
         for week in {week for _, week in weeks} - {week for _, week, _ in left}:
             target.delete(report_path(week))
         published_weeks = {target.address(f"{name}/{week}") for name, week, _ in left}
-        hold.drop(catalog, hold.ended_by(catalog, target, limit, dataset or ()) - published_weeks)
+        hold.drop(catalog, hold.ended_by(catalog, target, limit, datasets or ()) - published_weeks)
         index.write(target)
+    _print_paths(old, as_json)
+
+
+def _print_paths(versions: list[str], as_json: bool) -> None:
+    rows = ((dataset, week, int(version[1:])) for dataset, week, version in (path.split("/") for path in versions))
+    print_table(("dataset", "week", "version"), rows, as_json)
+
+
+def _newest_but(target: Target, version: Manifest) -> int | None:
+    """Return the newest version of a week without that one."""
+    versions = reversed(published(target, version.dataset, version.week))
+    return next((one.version for one in versions if one.version != version.version), None)
 
 
 def _ended_by(limit: datetime, versions: list[str]) -> list[str]:

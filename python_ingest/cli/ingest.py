@@ -59,6 +59,7 @@ def run(
         bool, typer.Option(help="Go on behind records that the broker deleted before they were landed.")
     ] = False,
     metrics_file: MetricsFile = None,
+    as_json: AsJson = False,
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
 ) -> None:
@@ -74,7 +75,7 @@ def run(
     options = Options(max_records, patience, moment, from_earliest, accept_gap, topics_at_once)
     settings, chosen = prepare(models, topics)
     try:
-        exit_code = _run(settings, chosen, options, pause if follow else None, metrics_file)
+        exit_code = _run(settings, chosen, options, pause if follow else None, metrics_file, as_json)
     except KeyboardInterrupt:
         # Not waiting for threads in a bounded wait: a kill harms no table.
         os._exit(130)
@@ -227,6 +228,7 @@ def _run(
     options: Options,
     pause: float | None,
     metrics_file: Path | None,
+    as_json: bool,
 ) -> int:
     spark = LazySparkSession(settings)
 
@@ -266,7 +268,10 @@ def _run(
         with stopped_by_signals(ingester.stopping):
             results = following(ingester, chosen, pause, lambda result: report([result]))
     spark.stop()
-    _print_summary(results)
+    if as_json:
+        print_json(results)
+    else:
+        _print_summary(results)
     for result in results:
         if result.key_errors:
             log.warning("%s: %s", result.topic, undecoded_keys(result.key_errors))

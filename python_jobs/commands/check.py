@@ -10,7 +10,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
-from python_common.output import console
+from python_common.output import AsJson, console, print_json
 from python_common.spark import java as spark_java
 from python_dbt.pii import check as pii_check
 from python_dbt.project import Project
@@ -25,13 +25,17 @@ def java() -> None:
 
 
 @app.command()
-def builds() -> None:
+def builds(as_json: AsJson = False) -> None:
     """Print why each node of the last dbt command ran, or that it was unchanged."""
     log = Project(PROJECT_ROOT, environment()).log
     if not log.exists():
         raise UserError(f"There is no {log}", "Run `dbt build` first")
     last = log.read_text().rpartition("running dbt with arguments")[2]
-    console.print("\n".join(re.findall("node state: (.*)", last)))
+    nodes = dict(re.findall("node state: (.*?): (.*)", last))
+    if as_json:
+        print_json(nodes)
+    else:
+        console.print("\n".join(f"{node}: {reason}" for node, reason in nodes.items()))
 
 
 @app.command()

@@ -25,6 +25,7 @@ def weekly(
         bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
     ] = False,
     metrics_file: MetricsFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
 
@@ -46,7 +47,7 @@ def weekly(
     settings = from_environment(env)
     chosen = chosen_weeks(settings, now, week, weeks)
     exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, full_refresh)
-    print_summary(exported)
+    print_summary(exported, as_json)
     end_run(exported, metrics_file)
 
 

@@ -22,7 +22,7 @@ def test_an_export_builds_what_it_needs(small_lake: Lake, first_export: Steps) -
     """Tests of models that it does not build are not run, and the report does without tables that no build has made."""
     week = small_lake.last_week
     assert small_lake.versions() == {f"order_lines/{week}/v1"}
-    assert f"reports/{week}.html" in first_export["export"].stdout
+    assert f"reports/{week}.html" in first_export["export"].stderr
 
 
 def test_several_weeks_are_published(small_lake: Lake, published: Steps) -> None:

@@ -1,10 +1,13 @@
 """The command `lakehouse` itself: it knows its sub-commands without their modules."""
 
+import json
 import socket
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +56,73 @@ def test_a_file_that_was_not_saved_is_refused_by_restore(
     for name in ("saved.json", "nowhere.json"):
         done = lakehouse("backup", "restore", str(tmp_path / name))
         assert (done.returncode, done.stderr.count("is not a file of `lakehouse backup save`")) == (1, 1), done.stderr
+
+
+WITHOUT_JSON = {
+    "stack up": "its addresses are those of `stack status`",
+    "stack down": "`stack status` shows what is left",
+    "stack logs": "it prints lines of another program",
+    "stack mail": "it prints a mail",
+    "stack sample-data": "for one machine; its figures are in the file that it names",
+    "stack temporary": "stdout is the command's",
+    "ingest rebind": "it changes a property, and `ingest status` shows the topic",
+    "export skip": "it records a row, and `export run --dry-run` shows what is due",
+    "export restate-30d": "it builds a table",
+    "export notify": "`export outbox list` shows what is pending",
+    "export outbox retry": "`export outbox list` shows what is pending",
+    "export outbox drop": "`export outbox list` shows what is pending",
+    "export reproduce": "it compares files, and names a difference as an error",
+    "export approve": "it records a row of ops.export_holds",
+    "erase": "its report is a receipt, a row of ops.erasures",
+    "backup save": "it writes a file",
+    "backup restore": "its report is that of `erase --again`",
+    "fork create": "`fork list` shows the fork",
+    "fork drop": "`fork list` shows what is left",
+    "review": "it writes review.json",
+    "scaffold": "it writes files to be edited",
+    "thrift": "a service",
+    "pii create": "it writes a file",
+    "pii rotate": "it writes a file",
+    "check java": "one line",
+    "check pii": "one line",
+}
+
+
+def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each command by its name, groups that are run without a sub-command too; typer's types are private."""
+    children = getattr(command, "commands", {})
+    if not children or command.invoke_without_command:
+        yield name, command
+    for child in children:
+        yield from leaves(f"{name} {child}", children[child])
+
+
+ALL_COMMANDS = {name: command for part in cli.COMMANDS for name, command in leaves(part, cli.load(part))}
+
+
+def test_a_command_has_json_or_a_reason_against_it() -> None:
+    lacking = {name for name, command in ALL_COMMANDS.items() if "as_json" not in {one.name for one in command.params}}
+    assert lacking == WITHOUT_JSON.keys()
+
+
+def test_datasets_and_topics_are_arguments_weeks_and_versions_are_options() -> None:
+    kinds = {
+        (parameter.name, parameter.param_type_name) for command in ALL_COMMANDS.values() for parameter in command.params
+    }
+    arguments = {name for name, kind in kinds if kind == "argument"}
+    options = {name for name, kind in kinds if kind == "option"}
+    assert {"topic", "topics", "dataset", "datasets"} & options == set()
+    assert {"week", "weeks", "version", "versions"} & arguments == set()
+    assert {"topics", "datasets"} <= arguments
+    assert {"week", "version"} <= options
+
+
+def test_builds_are_listed_as_lines_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = "running dbt with arguments\nnode state: model.a: old\nrunning dbt with arguments\n"
+    (tmp_path / "dbt.log").write_text(log + "12:00:00 node state: model.b: its SQL changed\n")
+    monkeypatch.setenv("DBT_LOG_PATH", str(tmp_path))
+    assert lakehouse("check", "builds").stdout == "model.b: its SQL changed\n"
+    assert json.loads(lakehouse("check", "builds", "--json").stdout) == {"model.b": "its SQL changed"}
 
 
 def test_a_mistyped_command_is_wrong_usage_and_named() -> None:

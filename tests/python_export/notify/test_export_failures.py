@@ -1,5 +1,6 @@
 """Runs that fail or are killed: a real mail server gets the mail, whatever else is broken, and it quotes no row."""
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -140,7 +141,11 @@ def test_a_run_that_ends_writes_its_metrics_and_a_failed_one_leaves_them(
 
     monkeypatch.setattr(cli.page, "write", lambda *_: "")
     file = tmp_path / "export.prom"
-    assert export_run({}, publish, WEEK, "--metrics-file", str(file)).exit_code == 0
+    done = export_run({}, publish, WEEK, "--metrics-file", str(file), "--json")
+    assert done.exit_code == 0
+    [version] = json.loads(done.stdout)["published"]
+    assert (version["dataset"], version["version"], version["rows"], version["unchanged"]) == ("events", 1, 1, False)
+    assert version["path"].endswith("/events/2020-W53/v1/events_2020-W53_v1.csv")
     written = file.read_text()
     assert '\nlakehouse_export_rows{dataset="events"} 1.0\n' in written
     assert export_run({}, failing, WEEK, "--metrics-file", str(file)).exit_code == 1

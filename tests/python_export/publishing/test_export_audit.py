@@ -311,13 +311,17 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
 
     assert export(s3_settings, monkeypatch, "verify").exit_code == 0
-    assert export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v1..v2").output.splitlines() == [
+    assert export(
+        s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v1..v2"
+    ).output.splitlines() == [
         "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed",
         "  added event_id 2000",
         "  changed event_id 2: amount, sold_on",
         "  removed event_id 4",
     ]
-    listed = json.loads(export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v2..v1", "--json").output)
+    listed = json.loads(
+        export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v2..v1", "--json").output
+    )
     assert (listed["events"]["added"], listed["events"]["rows"][0]) == (1, ["added", {"event_id": "4"}, []])
     for datasets in ((), ("events",)):
         refused = export(s3_settings, monkeypatch, "diff", *datasets, "--week", "2020-W53", "--versions", "v1..v3")

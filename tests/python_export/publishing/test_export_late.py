@@ -260,9 +260,7 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert isinstance(unknown.exception, UserError)
     assert exports.due(now) == {NEW: ["events"]}
 
-    skipped = command(
-        offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "a holiday", "events"
-    )
+    skipped = command(offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "a holiday", "events")
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}
     assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"

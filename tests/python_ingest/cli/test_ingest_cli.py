@@ -1,5 +1,6 @@
 """The commands as a person types them: durations, errors in one line, exit codes, Ctrl-C."""
 
+import json
 import re
 import signal
 import subprocess
@@ -63,8 +64,11 @@ def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(
     assert (undeclared.returncode, undeclared.stdout) == (1, "")
     assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {topic.name}.\n")
     topic.delete_topic()
-    missing = lakehouse("ingest", "run", "--models", str(models_dir))
+    missing = lakehouse("ingest", "run", "--json", "--models", str(models_dir))
     assert missing.returncode == 1
+    [result] = json.loads(missing.stdout)
+    assert (result["topic"], result["records"]) == (topic.name, 0)
+    assert f"error: {result['error']}\n" == missing.stderr
     assert missing.stderr.startswith(f"error: The topic '{topic.name}' does not exist")
     assert missing.stderr.count("\n") == 1
 

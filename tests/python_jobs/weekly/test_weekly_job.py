@@ -194,7 +194,11 @@ def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
         return warn(job)
 
     options = ("--weeks", f"2020-W52..{WEEK}", "--metrics-file", str(tmp_path / "export.prom"))
-    assert command(offline_settings, monkeypatch, {}, *options, build=withhold).exit_code == 4
+    done = command(offline_settings, monkeypatch, {}, *options, "--json", build=withhold)
+    assert done.exit_code == 4
+    withheld = {"dataset": "orders", "week": str(WEEK), "reason": "behind: payments at 2020-12-31 00:00:00 UTC"}
+    warnings = ["the field phone has no class"]
+    assert json.loads(done.stdout) == {"published": [], "withheld": [withheld], "warnings": warnings}
     assert "\nlakehouse_export_withheld_datasets 1.0\n" in (tmp_path / "export.prom").read_text()
     listed = command(offline_settings, monkeypatch, {}, "runs").stdout
     [run] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
