@@ -70,15 +70,18 @@ class Exporter:
             due = self._due(target, weeks or (), figures, chosen)
             self._export(due, (), with_build, target, directory, figures)
 
-    def preview(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = ()) -> list[tuple[str, str, str, str]]:
+    def preview(
+        self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_due: bool = False
+    ) -> list[tuple[str, str, str, str]]:
         """Return dataset, week, why it is due and what withholds it, as `run` finds them; nothing is built or written.
 
-        Weeks that are due are those by the figures of the last build.
+        Weeks that are due, without weeks or `with_due`, are those by the figures of the last build.
         """
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
-        target, figures = open_target(self.settings), late.figures(self.catalog) if weeks is None else None
+        target = open_target(self.settings)
+        figures = late.figures(self.catalog) if weeks is None or with_due else None
         holds = hold.unapproved(self.catalog)
         rows = []
         for week, due in self._due(target, weeks or (), figures, chosen).items():

@@ -1,5 +1,6 @@
 """What the commands that export share: options and their weeks, output, exit codes."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +16,13 @@ from python_common.output import console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_between
 from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
+from python_export.run import Exporter
 
 NOTIFICATION_FAILED, WITHHELD = 3, 4
 Datasets = Annotated[list[str] | None, typer.Argument(help="Names of datasets; without any, all.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
+]
 Week = Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")]
 AnyWeek = Annotated[str | None, typer.Option(help="Just this ISO week. Default: all.")]
 OneWeek = Annotated[str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")]
@@ -88,6 +93,16 @@ def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str
     for chosen_week in chosen:
         require_past(settings, chosen_week, now)
     return chosen
+
+
+def print_preview(
+    exporter: Exporter, weeks: list[IsoWeek] | None, datasets: Iterable[str], as_json: bool, with_due: bool = False
+) -> None:
+    """Print what a run would export, a line per dataset and week, and log its warnings."""
+    rows = exporter.preview(weeks, datasets, with_due)
+    print_table(("dataset", "week", "due because", "withheld by"), rows, as_json)
+    for warning in exporter.exported.warnings:
+        log.warning(warning)
 
 
 def print_summary(exported: Exported, as_json: bool = False) -> None:

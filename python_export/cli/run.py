@@ -18,7 +18,9 @@ from python_dbt.project import Project
 from python_dbt.run import parse, restate_30d
 from python_export.cli.outbox import app as outbox_app
 from python_export.cli.outcome import (
+    AnyWeek,
     Datasets,
+    DryRun,
     MetricsFile,
     OneWeek,
     SeveralWeeks,
@@ -26,6 +28,7 @@ from python_export.cli.outcome import (
     chosen_weeks,
     end,
     end_run,
+    print_preview,
     print_summary,
 )
 from python_export.cli.versions import approve, diff, expire, reproduce, verify, withdraw
@@ -56,9 +59,7 @@ def run(
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     metrics_file: MetricsFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,10 +95,7 @@ def run(
     declared.choose(declared.load(project), datasets or ())
     exported = Exported(chosen[-1] if chosen else newest)
     if dry_run:
-        previewed = Exporter(settings, catalog, project, exported).preview(chosen, datasets or ())
-        print_table(("dataset", "week", "due because", "withheld by"), previewed, as_json)
-        for warning in exported.warnings:
-            log.warning(warning)
+        print_preview(Exporter(settings, catalog, project, exported), chosen, datasets or (), as_json)
         return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
     with only_run(settings, env, catalog, exported, command) as lease, step_within(env, "export run"):
@@ -159,12 +157,14 @@ def notify_readers() -> None:
 @app.command("list")
 def list_versions(
     datasets: Datasets = None,
+    week: AnyWeek = None,
     as_json: AsJson = False,
 ) -> None:
     """List every published version, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
-    manifests = [*readable(target, paths(target, datasets), unreadable, with_withdrawn=True)]
+    chosen = paths(target, datasets, str(IsoWeek.parse(week)) if week else None)
+    manifests = [*readable(target, chosen, unreadable, with_withdrawn=True)]
     for unknown in {*(datasets or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
         raise UserError(
             f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"

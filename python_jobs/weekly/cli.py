@@ -9,8 +9,22 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.output import AsJson, print_json, print_table
+from python_common.weeks import IsoWeek
 from python_dbt.project import Project
-from python_export.cli.outcome import MetricsFile, OneWeek, SeveralWeeks, chosen_weeks, end_run, print_summary
+from python_dbt.run import parse
+from python_export.cli.outcome import (
+    AnyWeek,
+    DryRun,
+    MetricsFile,
+    OneWeek,
+    SeveralWeeks,
+    chosen_weeks,
+    end_run,
+    print_preview,
+    print_summary,
+)
+from python_export.notify.exported import Exported
+from python_export.run import Exporter
 from python_jobs.weekly import history, job
 
 app = typer.Typer(invoke_without_command=True)
@@ -24,6 +38,7 @@ def weekly(
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
     ] = False,
+    dry_run: DryRun = False,
     metrics_file: MetricsFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +61,13 @@ def weekly(
     now = datetime.now(UTC)
     settings = from_environment(env)
     chosen = chosen_weeks(settings, now, week, weeks)
-    exported = job.run(settings, env, Project(PROJECT_ROOT, env), chosen, full_refresh)
+    project = Project(PROJECT_ROOT, env)
+    if dry_run:
+        parse(project)
+        exporter = Exporter(settings, load_catalog(settings), project, Exported(chosen[-1]))
+        print_preview(exporter, chosen, (), as_json, with_due=True)
+        return
+    exported = job.run(settings, env, project, chosen, full_refresh)
     print_summary(exported, as_json)
     end_run(exported, metrics_file)
 
@@ -54,10 +75,11 @@ def weekly(
 @app.command()
 def runs(
     last: Annotated[int, typer.Option(min=1, help="So many of the newest runs.")] = 20,
+    week: AnyWeek = None,
     as_json: AsJson = False,
 ) -> None:
     """List the runs of the weekly job, the newest last: ops.weekly_runs."""
-    weekly_runs = history.runs(load_catalog(from_environment()))[-last:]
+    weekly_runs = history.runs(load_catalog(from_environment()), week and str(IsoWeek.parse(week)))[-last:]
     if as_json:
         print_json(weekly_runs)
         return

@@ -49,6 +49,8 @@ def end(catalog: Catalog, run: Run, outcome: str, **facts: str | None) -> None:
     TABLE.change(catalog, lambda rows: {**rows, run.run_id: ended})
 
 
-def runs(catalog: Catalog) -> list[Run]:
-    """Return all runs, the newest last."""
-    return [*TABLE.rows(catalog).values()]
+def runs(catalog: Catalog, week: str | None = None) -> list[Run]:
+    """Return all runs, or those that were to publish a week, the newest last."""
+    rows = TABLE.rows(catalog).values()
+    # A label has 8 characters.
+    return [run for run in rows if week is None or run.week[:8] <= week <= run.week[-8:]]

@@ -103,9 +103,9 @@ def test_an_alarm_that_cannot_be_sent_stays_pending(at: At, site: Site, mailbox:
 
 
 def test_alarms_and_figures_read_the_manifest_of_dbt_once(
-    at: At, lake: Lake, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+    at: At, site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.publish("a", NEXT_WEEK)
+    site.publish("a", NEXT_WEEK)
     read: list[int] = []
     monkeypatch.setattr(dbt_manifest, "parse", lambda text: read.append(len(text)) or parse(text))
     assert at(DEADLINE) == []

@@ -1,10 +1,12 @@
 """Which weeks are due: never published, or changed by late data."""
 
+import json
 import random
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.weeks import IsoWeek, weeks_between, weeks_label
 from python_dbt.run import FIGURES_TABLE
 from python_export.cli import run as cli
@@ -22,6 +24,8 @@ from python_export.publishing import hold, late
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
+from python_export.run import Exporter
+from python_jobs.weekly import cli as weekly
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.hostile_rows import draft
 from tests.support.seeds import seeds
@@ -264,6 +268,28 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}
     assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"
+
+
+def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data_changed(
+    exports: Exports, offline_settings: Settings, exports_declared: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports.publish("events", OLD, {("events", OLD): figures()}, draft(OLD))
+
+    def read_no_topics(exporter: Exporter, *_: object) -> list[Issue]:
+        exporter.exported.warnings.append("the field phone has no class")
+        return []
+
+    def dry_run(module: ModuleType, *arguments: str) -> list[dict[str, str]]:
+        monkeypatch.setattr(module, "from_environment", lambda env=None: offline_settings)
+        monkeypatch.setattr(module, "parse", lambda project: None)
+        done = CliRunner().invoke(module.app, [*arguments, "--week", NEW, "--dry-run", "--json"], catch_exceptions=False)
+        return json.loads(done.stdout)
+
+    monkeypatch.setattr(Exporter, "read_topics", read_no_topics)
+    of_week = dry_run(cli, "run", "--no-build")
+    assert {row["week"] for row in of_week} == {NEW}
+    older = {"dataset": "events", "week": OLD, "due_because": "v0 may differ", "withheld_by": ""}
+    assert dry_run(weekly) == [*of_week, older]
 
 
 def test_a_preview_distinguishes_withdrawn_weeks_from_those_never_published(target: Target) -> None:

@@ -656,6 +656,8 @@ def test_the_list_has_every_version_and_what_came_after_it(
         ("2020-W53", 2),
         ("2021-W01", 1),
     ]
+    one = json.loads(listed(published_to, monkeypatch, "--week", "2021-W01", "--json").output)
+    assert [(entry["week"], entry["version"]) for entry in one] == [("2021-W01", 1)]
     unknown = listed(published_to, monkeypatch, "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")
 

@@ -205,6 +205,9 @@ def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
     assert (run["week"], run["outcome"], run["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)
     assert run["withheld"] == "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC"
     assert run["started_at"] <= run["ended_at"]
+    for week, count in (("2020-W51", 0), ("2020-W52", 1), ("2020-W53", 1), ("2021-W01", 0)):
+        of_week = command(offline_settings, monkeypatch, {}, "runs", "--week", week, "--json").stdout
+        assert json.loads(of_week) == [run] * count
     for text in (run["week"], run["withheld"], "warnings: the field phone has no class"):
         assert text in listed
 
