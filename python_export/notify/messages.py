@@ -81,11 +81,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Announcement:
-    """A version as messages and report show it."""
+    """A version as messages and report show it; `others` are format, address and link of its files but the CSV."""
 
     manifest: Manifest
     address: str
     link: str | None
+    others: tuple[tuple[str, str, str | None], ...]
     figures: tuple[Figure, ...]
     changes: str
 
@@ -112,7 +113,9 @@ def announcement(
         if name in totals
     )
     path = f"{manifest.path}/{manifest.file}"
-    return Announcement(manifest, target.address(path), target.link(path), figures, changes(manifest))
+    others = ((one.format, f"{manifest.path}/{one.file}") for one in manifest.files)
+    links = tuple((form, target.address(other), target.link(other)) for form, other in others)
+    return Announcement(manifest, target.address(path), target.link(path), links, figures, changes(manifest))
 
 
 def _totals(manifest: Manifest) -> dict[str, Decimal]:

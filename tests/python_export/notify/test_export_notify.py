@@ -6,6 +6,7 @@ import shutil
 import threading
 from dataclasses import fields, make_dataclass, replace
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
 from pathlib import Path
 from typing import get_type_hints
 
@@ -110,13 +111,21 @@ def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
 
 
 def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
+    def publish_as_gzip(content: str) -> EmailMessage:
+        staged, scratch = stage(site.target, content), site.target.staging / "scratch"
+        publish(site.target, staged, draft(WEEK), (), scratch, other_formats=("csv.gz",))
+        site.notify(mailbox.env)
+        return mailbox.mails[-1]
+
+    without_links = publish_as_gzip("a")
+    file = site.target.address(f"events/{WEEK}/v1/events_{WEEK}_v1.csv")
+    for kind in ("plain", "html"):
+        assert re.findall(rf"{re.escape(file)}[.\w]*", text_of(without_links, kind)) == [file, f"{file}.gz"]
     site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
-    site.publish("a")
-    site.notify(mailbox.env)
-    [mail] = mailbox.mails
-    file = f"https://files.example.com/weekly/events/{WEEK}/v1/events_{WEEK}_v1.csv"
+    mail = publish_as_gzip("b")
+    file = f"https://files.example.com/weekly/events/{WEEK}/v2/events_{WEEK}_v2.csv"
     page = f"https://files.example.com/weekly/reports/{WEEK}.html"
-    for link in (file, page):
+    for link in (file, f"{file}.gz", page):
         assert link in text_of(mail)
         assert f'<a href="{link}">' in text_of(mail, "html")
 
