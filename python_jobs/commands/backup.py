@@ -38,7 +38,7 @@ def restore_from(
 ) -> None:
     """Register the tables, whose files are back in the warehouse, in an empty catalog, then repeat later erasures.
 
-    No reader may see the lake before this has ended with exit code 0 or 4; the Thrift server must run.
+    No reader may see the lake before this has ended with exit code 0, 3 or 4; the Thrift server must run.
     If it stops after the tables are restored: `lakehouse erase --again`.
     """
     env = environment()

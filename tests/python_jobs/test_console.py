@@ -1,12 +1,16 @@
 """The command `lakehouse` itself: it knows its sub-commands without their modules."""
 
+import dis
+import inspect
 import json
+import re
 import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from typer.testing import CliRunner
 
 from python_common.config.environment import PROJECT_ROOT
 from python_jobs import cli
+from python_review import report
 from tests.conftest import LAKEHOUSE
 from tests.support.in_process import lakehouse
 
@@ -58,6 +63,8 @@ def test_a_file_that_was_not_saved_is_refused_by_restore(
         assert (done.returncode, done.stderr.count("is not a file of `lakehouse backup save`")) == (1, 1), done.stderr
 
 
+READS = ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD")
+# The commands that print no JSON, and why.
 WITHOUT_JSON = {
     "stack up": "its addresses are those of `stack status`",
     "stack down": "`stack status` shows what is left",
@@ -115,6 +122,36 @@ def test_datasets_and_topics_are_arguments_weeks_and_versions_are_options() -> N
     assert {"week", "weeks", "version", "versions"} & arguments == set()
     assert {"topics", "datasets"} <= arguments
     assert {"week", "version"} <= options
+
+
+def names_in(function: Any) -> set[str]:
+    """Return the names that a function of the project reads, and those in the functions that it calls by name."""
+    functions, names = [inspect.unwrap(function)], set[str]()
+    for one in functions:
+        codes = [one.__code__]
+        for code in codes:
+            codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+            reads = [(read.opname, read.argval) for read in dis.get_instructions(code) if read.opname in READS]
+            names |= {name for _, name in reads}
+            called = [one.__globals__.get(name) for opname, name in reads if opname == "LOAD_GLOBAL"]
+            functions += [call for call in called if inspect.isfunction(call) and call not in functions]
+    return names
+
+
+def test_the_exit_codes_of_the_docs_are_those_of_code_and_help() -> None:
+    page = (PROJECT_ROOT / "docs" / "commands.md").read_text()
+    table = {
+        (int(code), name)
+        for codes, names in re.findall(r"^\| ([\d, ]+) \| (`.*?`) \|", page, re.MULTILINE)
+        for code in codes.split(", ")
+        for name in re.findall("`(.*?)`", names)
+    }
+    causes = {3: {"NOTIFICATION_FAILED"}, 4: {"is_incomplete", "over_limit"}}
+    causes |= {code: {"EXIT_CODES"} for code in report.EXIT_CODES.values() if code}
+    used = {name: names_in(command.callback) for name, command in ALL_COMMANDS.items()}
+    assert {(code, name) for code in causes for name in used if causes[code] & used[name]} == table
+    for code, name in table:
+        assert re.search(rf"[Ee]xit codes?\b.*\b{code}\b", ALL_COMMANDS[name].help, re.DOTALL), name
 
 
 def test_builds_are_listed_as_lines_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
