@@ -113,7 +113,10 @@ def options_first(arguments: list[str]) -> list[str]:
     remaining = iter(arguments)
     for argument in remaining:
         name, equals, _ = argument.partition("=")
-        if name not in LOG_OPTIONS:
+        if argument == "--":
+            # What follows is a command of another program.
+            rest += [argument, *remaining]
+        elif name not in LOG_OPTIONS:
             rest.append(argument)
         else:
             options += [argument] if equals else [argument, *islice(remaining, 1)]

@@ -154,6 +154,14 @@ def test_the_exit_codes_of_the_docs_are_those_of_code_and_help() -> None:
         assert re.search(rf"[Ee]xit codes?\b.*\b{code}\b", ALL_COMMANDS[name].help, re.DOTALL), name
 
 
+def test_options_of_the_log_may_follow_a_command_but_those_behind_a_dash_stay() -> None:
+    behind = ["--", "lakehouse", "review", "--log-level", "debug"]
+    assert cli.options_first(["stack", "temporary", "--log-format=json", "--log-level", "error", *behind]) == [
+        *("--log-format=json", "--log-level", "error"),
+        *("stack", "temporary", *behind),
+    ]
+
+
 def test_builds_are_listed_as_lines_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = "running dbt with arguments\nnode state: model.a: old\nrunning dbt with arguments\n"
     (tmp_path / "dbt.log").write_text(log + "12:00:00 node state: model.b: its SQL changed\n")
