@@ -158,7 +158,7 @@ def run_on_temporary(
     orders: Annotated[int, typer.Option(help="As of sample-data, which is landed first.")] = 2000,
     weeks: Annotated[int, typer.Option(help="As of sample-data.")] = 4,
 ) -> None:
-    """Run a command on a temporary stack with landed sample data; the exit code is the command's, or that of landing."""
+    """Run a command on a temporary stack with landed sample data; the exit code is the command's."""
     sample_data = _sample_data()
     with TemporaryDirectory(prefix="lakehouse-") as directory, temporary.running(Path(directory), *stack.SERVICES):
         log.info("temporary stack: landing sample data")

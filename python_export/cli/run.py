@@ -16,21 +16,8 @@ from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_dbt.run import parse, restate_30d
+from python_export.cli import outcome
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.outcome import (
-    AnyWeek,
-    Datasets,
-    DryRun,
-    MetricsFile,
-    OneWeek,
-    SeveralWeeks,
-    Week,
-    chosen_weeks,
-    end,
-    end_run,
-    print_preview,
-    print_summary,
-)
 from python_export.cli.versions import approve, diff, expire, reproduce, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
@@ -48,9 +35,9 @@ app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify w
 
 @app.command()
 def run(
-    datasets: Datasets = None,
-    week: OneWeek = None,
-    weeks: SeveralWeeks = None,
+    datasets: outcome.Datasets = None,
+    week: outcome.OneWeek = None,
+    weeks: outcome.SeveralWeeks = None,
     changed: Annotated[bool, typer.Option(help="The due weeks: never published, or changed by late data.")] = False,
     restate: Annotated[
         bool, typer.Option("--restate", help="Publish another version of datasets that have one per week.")
@@ -59,8 +46,8 @@ def run(
     build: Annotated[
         bool, typer.Option(help="Have dbt build and test the export tables first; otherwise they must hold the week.")
     ] = True,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
+    dry_run: outcome.DryRun = False,
+    metrics_file: outcome.MetricsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Export weeks: check that they are complete, build, unload, verify, publish, notify.
@@ -85,7 +72,7 @@ def run(
     if changed and (week or weeks or not build):
         raise typer.BadParameter("--changed finds the weeks itself, by a build")
     newest = last_week(settings, datetime.now(UTC))
-    chosen = None if changed else chosen_weeks(settings, datetime.now(UTC), week, weeks)
+    chosen = None if changed else outcome.chosen_weeks(settings, datetime.now(UTC), week, weeks)
     project = Project(PROJECT_ROOT, env)
     # Without a catalog there is nothing to export, and none is made.
     catalog = load_catalog(settings)
@@ -95,24 +82,24 @@ def run(
     declared.choose(declared.load(project), datasets or ())
     exported = Exported(chosen[-1] if chosen else newest)
     if dry_run:
-        print_preview(Exporter(settings, catalog, project, exported), chosen, datasets or (), as_json)
+        outcome.print_preview(Exporter(settings, catalog, project, exported), chosen, datasets or (), as_json)
         return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
     with only_run(settings, env, catalog, exported, command) as lease, step_within(env, "export run"):
         exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
         exporter.run(chosen, datasets or (), build)
-        print_summary(exported, as_json)
+        outcome.print_summary(exported, as_json)
         for address in page.write_all(settings, catalog, exported):
             log.info("report: %s", address)
     exported.undelivered += notify(settings, env, catalog, exported.notices(), exported.weeks())
-    end_run(exported, metrics_file)
+    outcome.end_run(exported, metrics_file)
 
 
 @app.command()
 def skip(
-    week: Week,
+    week: outcome.Week,
     reason: Annotated[str, typer.Option(help="Why the week is not published; ops.exported_figures records it.")],
-    datasets: Datasets = None,
+    datasets: outcome.Datasets = None,
 ) -> None:
     """Skip a week that was never published: it is no longer due."""
     env = environment()
@@ -130,12 +117,12 @@ def skip(
 
 
 @app.command("restate-30d")
-def restate_figures(week: Week) -> None:
+def restate_figures(week: outcome.Week) -> None:
     """Build the 30-day figures as of the end of a week again, with what has landed since."""
     env = environment()
     settings = from_environment(env)
     settings.needed("pii_key_file")
-    [label] = chosen_weeks(settings, datetime.now(UTC), week, None)
+    [label] = outcome.chosen_weeks(settings, datetime.now(UTC), week, None)
     catalog = load_catalog(settings)
     require_views(catalog, settings)
     with alone(catalog, "weekly", f"export restate-30d for {label}"), step_within(env, "export restate-30d"):
@@ -151,13 +138,13 @@ def notify_readers() -> None:
     """
     env = environment()
     settings = from_environment(env)
-    end(notify(settings, env, load_catalog(settings)))
+    outcome.end(notify(settings, env, load_catalog(settings)))
 
 
 @app.command("list")
 def list_versions(
-    datasets: Datasets = None,
-    week: AnyWeek = None,
+    datasets: outcome.Datasets = None,
+    week: outcome.AnyWeek = None,
     as_json: AsJson = False,
 ) -> None:
     """List every published version, the newest of a week last."""

@@ -12,17 +12,7 @@ from python_common.output import AsJson, print_json, print_table
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import parse
-from python_export.cli.outcome import (
-    AnyWeek,
-    DryRun,
-    MetricsFile,
-    OneWeek,
-    SeveralWeeks,
-    chosen_weeks,
-    end_run,
-    print_preview,
-    print_summary,
-)
+from python_export.cli import outcome
 from python_export.notify.exported import Exported
 from python_export.run import Exporter
 from python_jobs.weekly import history, job
@@ -33,13 +23,13 @@ app = typer.Typer(invoke_without_command=True)
 @app.callback()
 def weekly(
     context: typer.Context,
-    week: OneWeek = None,
-    weeks: SeveralWeeks = None,
+    week: outcome.OneWeek = None,
+    weeks: outcome.SeveralWeeks = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
     ] = False,
-    dry_run: DryRun = False,
-    metrics_file: MetricsFile = None,
+    dry_run: outcome.DryRun = False,
+    metrics_file: outcome.MetricsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.
@@ -60,22 +50,22 @@ def weekly(
     env = environment()
     now = datetime.now(UTC)
     settings = from_environment(env)
-    chosen = chosen_weeks(settings, now, week, weeks)
+    chosen = outcome.chosen_weeks(settings, now, week, weeks)
     project = Project(PROJECT_ROOT, env)
     if dry_run:
         parse(project)
         exporter = Exporter(settings, load_catalog(settings), project, Exported(chosen[-1]))
-        print_preview(exporter, chosen, (), as_json, with_due=True)
+        outcome.print_preview(exporter, chosen, (), as_json, with_due=True)
         return
     exported = job.run(settings, env, project, chosen, full_refresh)
-    print_summary(exported, as_json)
-    end_run(exported, metrics_file)
+    outcome.print_summary(exported, as_json)
+    outcome.end_run(exported, metrics_file)
 
 
 @app.command()
 def runs(
     last: Annotated[int, typer.Option(min=1, help="So many of the newest runs.")] = 20,
-    week: AnyWeek = None,
+    week: outcome.AnyWeek = None,
     as_json: AsJson = False,
 ) -> None:
     """List the runs of the weekly job, the newest last: ops.weekly_runs."""

@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -311,22 +312,19 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
 
     assert export(s3_settings, monkeypatch, "verify").exit_code == 0
-    assert export(
-        s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v1..v2"
-    ).output.splitlines() == [
+    diff = partial(export, s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions")
+    assert diff("v1..v2").output.splitlines() == [
         "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed",
         "  added event_id 2000",
         "  changed event_id 2: amount, sold_on",
         "  removed event_id 4",
     ]
-    listed = json.loads(
-        export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v2..v1", "--json").output
-    )
+    listed = json.loads(diff("v2..v1", "--json").output)
     assert (listed["events"]["added"], listed["events"]["rows"][0]) == (1, ["added", {"event_id": "4"}, []])
     for datasets in ((), ("events",)):
-        refused = export(s3_settings, monkeypatch, "diff", *datasets, "--week", "2020-W53", "--versions", "v1..v3")
+        refused = diff("v1..v3", *datasets)
         assert isinstance(refused.exception, UserError)
-    assert export(s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions", "v1").exit_code == 2
+    assert diff("v1").exit_code == 2
 
 
 def test_changes_are_verified(

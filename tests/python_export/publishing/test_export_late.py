@@ -282,9 +282,8 @@ def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data
     def dry_run(module: ModuleType, *arguments: str) -> list[dict[str, str]]:
         monkeypatch.setattr(module, "from_environment", lambda env=None: offline_settings)
         monkeypatch.setattr(module, "parse", lambda project: None)
-        done = CliRunner().invoke(
-            module.app, [*arguments, "--week", NEW, "--dry-run", "--json"], catch_exceptions=False
-        )
+        options = ("--week", NEW, "--dry-run", "--json")
+        done = CliRunner().invoke(module.app, [*arguments, *options], catch_exceptions=False)
         return json.loads(done.stdout)
 
     monkeypatch.setattr(Exporter, "read_topics", read_no_topics)
