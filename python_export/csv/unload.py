@@ -78,7 +78,8 @@ def unload(
 def statement(source: Source, directory: str) -> str:
     """Return the SQL that unloads a source to the URL of a directory.
 
-    Spark sorts by ranges: its parts, in turn, are in the total order.
+    Spark sorts by ranges: its parts, in turn, are in the total order. The sort is below the texts of the cells, because
+    Spark computes twice what it sorts: to sample the ranges, then to sort.
     """
     options = ", ".join(f"{spark_sql.literal(name)} {spark_sql.literal(text)}" for name, text in OPTIONS.items())
     columns = ",\n    ".join(
@@ -89,8 +90,10 @@ def statement(source: Source, directory: str) -> str:
 insert overwrite directory {spark_sql.literal(directory)} using csv options ({options})
 select
     {columns}
-from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_id} as source
-{_where(source)}order by {order}"""
+from (
+    select * from {spark_sql.relation(source.dataset.table)} version as of {source.snapshot_id} as source
+    {_where(source)}order by {order}
+) as source"""
 
 
 def _where(source: Source) -> str:
@@ -108,7 +111,7 @@ def _where(source: Source) -> str:
         texts = (f"unix_micros({cell})" if types[key] == "timestamp" else cell for key, cell in cells.items())
         row = f"sha2(concat_ws(char(31), {', '.join(f'cast({text} as string)' for text in texts)}), 256)"
         conditions.append(f"{row} not in ({', '.join(map(spark_sql.literal, sorted(source.without)))})")
-    return f"where {' and '.join(conditions)}\n" if conditions else ""
+    return f"where {' and '.join(conditions)}\n    " if conditions else ""
 
 
 def _concatenated(part_files: list[Path], joined: Path, start: bytes) -> Path:
