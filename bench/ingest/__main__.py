@@ -14,14 +14,19 @@ from rich.table import Table
 
 from bench import run
 from bench.ingest import commands, topic
+from bench.ingest.history import PER_DAY, plant
 from bench.ingest.peer import Job, Peer
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
+from python_ingest.kafka.admin import Broker
 
 TOPIC = "payments"
 BATCHES = 10
 AROUND = 10
+LOOKS = 10
+# Of what a batch or a look costs after a long history, in what it costs after a short one.
+GOAL = 1.5
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -31,6 +36,8 @@ def main(
     peers: Annotated[str, typer.Option(help="Which take part, in this order.")] = "ingester,flink,plain,floor",
     batches: Annotated[int, typer.Option(help="Land so many batches of 1,000 records; 0: do not.")] = 1_000,
     backlog: Annotated[int, typer.Option(help="Land a backlog of so many records; 0: do not.")] = 0,
+    history: Annotated[str, typer.Option(help="Land after the metadata of so many batches, as 10,1000.")] = "",
+    topics: Annotated[int, typer.Option(help="Land so many topics, with and without news; 0: do not.")] = 0,
     home: Annotated[Path | None, typer.Option(help="Keep the topics here for the next run.")] = None,
 ) -> None:
     """Measure the ingester against Flink SQL, a plain Python consumer and a consumer that lands nothing.
@@ -50,6 +57,10 @@ def main(
             land_small_batches(bench, batches)
         if backlog:
             land_backlog(bench, backlog)
+        if history:
+            land_after_history(bench, [int(batches) for batches in history.split(",")])
+        if topics:
+            land_topics(bench, topics)
 
 
 class Bench:
@@ -182,6 +193,59 @@ def land_backlog(bench: Bench, records: int) -> None:
         f"backlog of {records:,}: {records / job.seconds:,.0f} records/s,"
         f" {job.cpu_seconds / records * 1e6:.1f} CPU s per million, peak {job.peak_bytes / 2**20:,.0f} MiB"
     )
+
+
+def land_after_history(bench: Bench, sizes: list[int]) -> None:
+    """Land small batches in tables with a short and a long history, and print what each costs.
+
+    Tables have the snapshots of their last day; one more has those of the five days that Iceberg keeps by default.
+    """
+    records, size = 20_000, 1_000
+    name = f"{TOPIC}-history"
+    bench.fill(name, records)
+    state = Broker(bench.settings, 30).describe(name)
+    histories = [(batches, min(batches, PER_DAY)) for batches in sizes]
+    histories += [(5 * PER_DAY, 5 * PER_DAY)]
+    planted = {f"after_{batches}_with_{retained}": (batches, retained) for batches, retained in histories}
+    for table, (batches, retained) in planted.items():
+        console.print(f"{table}: writing the metadata of {batches:,} batches")
+        plant(bench.settings, state, table, batches, retained)
+    figures: dict[str, dict[str, float]] = {table: {} for table in planted}
+    with bench.start("ingester", name) as peer:
+        for table in ("warm_up", *planted):
+            job = peer.land(table, size)
+            if job.rows != records:
+                raise SystemExit(f"error: {job.rows} of {records} rows landed in {table}")
+            if table in planted:
+                looks = [peer.land(table, size).cpu_seconds for _ in range(LOOKS)]
+                figures[table] = {"a batch": statistics.median(job.batch_cpu_seconds[1:])}
+                figures[table]["a look without news"] = statistics.mean(looks)
+    for table in planted:
+        with bench.start("ingester", name) as peer:
+            figures[table]["a process's first look"] = peer.land(table, size).cpu_seconds
+    first = figures[next(iter(planted))]
+    for what in first:
+        console.print(f"\nCPU seconds of {what}; goal: at most {GOAL} times the first")
+        for table, (batches, retained) in planted.items():
+            cost = figures[table][what]
+            ratio = cost / first[what]
+            console.print(f"  after {batches:,} batches, with {retained:,} snapshots: {cost:.3f}, {ratio:.2f}")
+
+
+def land_topics(bench: Bench, count: int) -> None:
+    """Land many topics in runs of one process, with and without news, and print what a run costs."""
+    names = [f"{TOPIC}-{number:03}-of-{count}" for number in range(count)]
+    with bench.start("ingester", ",".join(names)) as peer:
+        for what, records in (("the first records", 10), *[("no news", 0)] * 3, ("news", 10), ("no news", 0)):
+            if records:
+                topic.add_to_each(bench.settings, names, records)
+            job = peer.land("many", 1_000)
+            if job.rows != records * count:
+                raise SystemExit(f"error: {job.rows} of {records * count} rows landed")
+            console.print(
+                f"{count} topics, {what}: {job.seconds:.1f} s, {job.cpu_seconds:.1f} CPU s,"
+                f" {job.cpu_seconds / count * 1e3:.0f} ms each"
+            )
 
 
 if __name__ == "__main__":

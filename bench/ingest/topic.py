@@ -1,5 +1,6 @@
 """The topic that every peer lands: payments as the sample data makes them, each record different."""
 
+import json
 import time
 from collections.abc import Callable
 from random import Random
@@ -61,6 +62,27 @@ def fill(settings: Settings, topic: str, records: int, original: Callable[[int],
             producer.produce_batch(topic, refused, partition)
             messages = refused
     if producer.flush(60) or size(settings, topic) != records:
+        raise SystemExit("error: the broker did not take all records")
+
+
+def add_to_each(settings: Settings, topics: list[str], records: int) -> None:
+    """Create those of the topics that are missing, with one partition and a schema each, and add payments to each."""
+    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
+    existing = admin.list_topics(timeout=10).topics
+    missing = [NewTopic(name, 1, 1) for name in topics if name not in existing]
+    for created in admin.create_topics(missing).values() if missing else ():
+        created.result()
+    registry = SchemaRegistryClient({"url": settings.schema_registry_url})
+    producer = Producer({"bootstrap.servers": settings.kafka_bootstrap_servers})
+    tails = _tails(records)
+    for name in topics:
+        # Of another record name: a schema of several topics would be compiled once.
+        schema = json.loads(schema_text(SCHEMA)) | {"name": name.replace("-", "_")}
+        schema_id = registry.register_schema(f"{name}-value", Schema(json.dumps(schema), "AVRO"))
+        for number, tail in enumerate(tails):
+            producer.produce(name, b"\x00" + schema_id.to_bytes(4, "big") + _varint(number) + tail, b"%d" % number)
+        producer.poll(0)
+    if producer.flush(60):
         raise SystemExit("error: the broker did not take all records")
 
 
