@@ -6,15 +6,17 @@ import traceback
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError, RESTError, ValidationError
 from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -35,6 +37,8 @@ STORE_REMEDY = (
 # Errors of the readers of Parquet, Avro and JSON for damaged or missing files.
 DAMAGE = (ValueError, LookupError, EOFError, OSError, SystemError, zlib.error, ValidationError)
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+# Of all tables whose metadata is in memory.
+MOST_SNAPSHOTS = 100_000
 DENIED = ("InsufficientPrivilege",)
 # Codes of PostgreSQL for the second of two processes that create the catalog's tables: the table or its type exists.
 MADE_BY_ANOTHER = ("42P07", "23505")
@@ -43,7 +47,34 @@ NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?
 
 
 class OrderedCatalog(SqlCatalog):
-    """A catalog in a database that writes no metadata in which time goes back: Iceberg's Java cannot read it."""
+    """A catalog in a database that reads a metadata file once, for one never changes.
+
+    It writes no metadata in which time goes back: Iceberg's Java cannot read it.
+    """
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        # By the table's name, with the path of its file; the one loaded last is at the end.
+        self._metadata: dict[tuple[str, str], tuple[str, TableMetadata]] = {}
+        self._lock = Lock()
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        name, location = (orm_table.table_namespace, orm_table.table_name), orm_table.metadata_location
+        with self._lock:
+            read_from, metadata = self._metadata.get(name, (None, None))
+        if metadata is None or location is None or read_from != location:
+            table = super()._convert_orm_to_iceberg(orm_table)
+        else:
+            identifier = (*self.identifier_to_tuple(name[0]), name[1])
+            table = Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
+        with self._lock:
+            self._metadata.pop(name, None)
+            self._metadata[name] = table.metadata_location, table.metadata
+            snapshots = sum(len(of_table.snapshots) for _, of_table in self._metadata.values())
+            while snapshots > MOST_SNAPSHOTS and len(self._metadata) > 1:
+                _, oldest = self._metadata.pop(next(iter(self._metadata)))
+                snapshots -= len(oldest.snapshots)
+        return table
 
     def _update_and_stage_table(
         self,
@@ -61,7 +92,7 @@ class OrderedCatalog(SqlCatalog):
 def load_catalog(settings: Settings, create: bool = False) -> Catalog:
     """Return the catalog; `create` makes its database first. Its name must be Spark's: the rows are keyed by it.
 
-    The process has one catalog per server, with its connections; it creates missing tables.
+    The process has one catalog per server or file, with its connections; that of a server creates missing tables.
 
     Raises:
         UserError: the catalog is missing, or its address is invalid.
@@ -81,7 +112,18 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
         "uri": f"sqlite:///{path}?timeout={int(busy[1]) / 1000 if busy else 30}",
         "init_catalog_tables": str(create).lower(),
     }
-    return OrderedCatalog(CATALOG_NAME, **{**for_python(settings), **of_file})
+    properties = frozenset({**for_python(settings), **of_file}.items())
+    # A file of the same name may be made later: that is another catalog.
+    return _in_file(properties, Path(path).stat().st_ino) if Path(path).exists() else _opened(properties)
+
+
+@lru_cache(maxsize=4)
+def _in_file(properties: frozenset[tuple[str, str]], inode: int) -> Catalog:
+    return _opened(properties)
+
+
+def _opened(properties: frozenset[tuple[str, str]]) -> Catalog:
+    return OrderedCatalog(CATALOG_NAME, **dict(properties))
 
 
 @cache

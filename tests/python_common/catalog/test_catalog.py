@@ -15,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
+from python_common.catalog import catalog
 from python_common.catalog.catalog import load_catalog, load_table, read_batches, translate_read_errors
 from python_common.config.settings import Settings
 from python_common.errors import UserError
@@ -23,11 +24,44 @@ from tests.support.seeds import seeds
 
 @pytest.fixture
 def table(offline_settings: Settings) -> Table:
-    catalog = load_catalog(offline_settings, create=True)
-    catalog.create_namespace("bronze")
-    table = catalog.create_table("bronze.events", pa.schema([("id", pa.int64())]))
+    of_table = load_catalog(offline_settings, create=True)
+    of_table.create_namespace("bronze")
+    table = of_table.create_table("bronze.events", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": range(1000)}))
     return table
+
+
+def test_a_process_reads_a_metadata_file_once_and_sees_every_change(table: Table, offline_settings: Settings) -> None:
+    file = Path(table.metadata_location.removeprefix("file://"))
+    catalog.load_catalog(offline_settings).load_table("bronze.events")
+    file.rename(file.with_suffix(".away"))
+    again = load_catalog(offline_settings).load_table("bronze.events")
+    assert (again.metadata, again.metadata_location) == (table.metadata, table.metadata_location)
+    file.with_suffix(".away").rename(file)
+    table.append(pa.table({"id": [1000]}))
+    assert load_catalog(offline_settings).load_table("bronze.events").scan().count() == 1001
+    assert again.scan().count() == 1000
+
+
+def test_the_metadata_of_few_tables_with_many_snapshots_is_in_memory(
+    table: Table, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "MOST_SNAPSHOTS", 2)
+    of_file = load_catalog(offline_settings)
+    for name in ("first", "second", "third"):
+        of_file.create_table(f"bronze.{name}", table.schema()).append(pa.table({"id": [1]}))
+        of_file.load_table(f"bronze.{name}")
+        of_file.load_table("bronze.events")
+    assert [name for _, name in of_file._metadata] == ["third", "events"]
+
+
+def test_a_catalog_made_again_in_its_place_is_another(table: Table, offline_settings: Settings) -> None:
+    path = Path(offline_settings.catalog_uri.removeprefix("jdbc:sqlite:"))
+    before = load_catalog(offline_settings)
+    assert load_catalog(offline_settings) is before
+    path.unlink()
+    load_catalog(offline_settings, create=True)
+    assert load_catalog(offline_settings).list_namespaces() == []
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
@@ -44,6 +78,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def read(settings: Settings) -> None:
+    catalog._in_file.cache_clear()
     table = load_table(load_catalog(settings), "bronze.events")
     assert table is not None
     manifest._manifest_cache.clear()

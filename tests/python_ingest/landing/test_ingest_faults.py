@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 
 from local_stack import kafka
 from python_common import private_files
+from python_common.catalog import catalog
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.process import Service, free_ports
@@ -447,7 +448,8 @@ def locked_catalog(settings: Settings, seconds: float = 0) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture) -> None:
+def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "RETRY_SECONDS", 0.0)
     produce(topic, 6)
     topic.land_well()
     produce(topic, 6)
@@ -463,6 +465,8 @@ def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture) -> Non
         content = file.read_bytes()
         for damaged in (content[: len(content) // 2], b"", None):
             file.unlink() if damaged is None else file.write_bytes(damaged)
+            # As in a process that has just started.
+            catalog._in_file.cache_clear()
             result = topic.land()
             assert (result.records, str(result.error).startswith(named)) == (0, True), result.error
             assert "is missing or damaged" in str(result.error)
