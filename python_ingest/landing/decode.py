@@ -110,7 +110,8 @@ def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
     envelope = f"struct<payload: {spark_types.in_spark(columns)}, decoded: boolean>"
     cases = []
-    for schema_id, writer in sorted(side.writers.items()):
+    # Most records have the newest.
+    for schema_id, writer in sorted(side.writers.items(), reverse=True):
         payload = landed_record(column, writer)
         fields = [
             {"name": "payload", "type": optional(reader_schema(columns, payload)), "default": None},
@@ -171,7 +172,7 @@ def _schema_id(column: str, side: Decoder) -> Column:
     A header with an id that the decoder does not know fails the job.
     """
     schema_id = F.when(~_has_header(column), F.lit(None).cast("int"))
-    for known in sorted(side.writers):
+    for known in sorted(side.writers, reverse=True):
         schema_id = schema_id.when(_header(column) == F.lit(_header_bytes(known)), F.lit(known))
     others = sorted({*side.rejected, *side.unknown})
     id_in_header = _id_in_header(column)
