@@ -196,7 +196,7 @@ def select(declarations: Iterable[Declaration], topics: Iterable[str]) -> list[D
 
 def _declarations_in(path: Path) -> list[Declaration]:
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.load(path.read_text(), yaml.CSafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""

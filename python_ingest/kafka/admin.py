@@ -1,7 +1,9 @@
 """Kafka admin client: a topic's identity, and the offsets that a committed reader may see."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from queue import Empty, SimpleQueue
@@ -96,27 +98,41 @@ class Broker:
 
     def describe(self, topic: str) -> TopicState:
         """Return the topic's identity and offsets; a UserError if there is no such topic."""
+        return self._describe(topic, [topic])[topic]
+
+    def describe_all(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        """Return the states of those topics that the broker has, in five requests whatever their number.
+
+        `describe` names the error of another, or waits until it is over.
+        """
+        with suppress(KafkaException, UserError):
+            known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
+            of_partitions = {name: [part.error for part in topic.partitions.values()] for name, topic in known.items()}
+            healthy = [name for name in topics if name in known and not any([known[name].error, *of_partitions[name]])]
+            return self._describe("", healthy) if healthy else {}
+        return {}
+
+    def _describe(self, topic: str, topics: list[str]) -> dict[str, TopicState]:
+        """Return the states of topics; `topic` is the one that an error is of."""
         wait = {"request_timeout": REQUEST_SECONDS}
         cluster = self._ask(topic, lambda: {"cluster": self._client.describe_cluster(**wait)})["cluster"]
-        described = self._ask(topic, lambda: self._client.describe_topics(TopicCollection([topic]), **wait))[topic]
-        partitions = [TopicPartition(topic, partition.id) for partition in described.partitions]
-        return TopicState(
-            topic=topic,
-            topic_id=str(described.topic_id),
-            cluster_id=str(cluster.cluster_id),
-            begin=self._offsets(topic, partitions, EARLIEST),
-            end=self._offsets(topic, partitions, LATEST),
-        )
+        described = self._ask(topic, lambda: self._client.describe_topics(TopicCollection(topics), **wait))
+        partitions = [TopicPartition(name, partition.id) for name in topics for partition in described[name].partitions]
+        begin, end = (self._offsets(topic, partitions, spec) for spec in (EARLIEST, LATEST))
+        return {
+            name: TopicState(name, str(described[name].topic_id), str(cluster.cluster_id), begin[name], end[name])
+            for name in topics
+        }
 
     def begin(self, topic: str, partition: int) -> int:
         """Return the first offset that the broker still has of a partition."""
-        return self._offsets(topic, [TopicPartition(topic, partition)], EARLIEST)[partition]
+        return self._offsets(topic, [TopicPartition(topic, partition)], EARLIEST)[topic][partition]
 
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
         """Return the offset of each partition's first record stamped at a moment or later, else the partition's end."""
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         offsets = self._offsets(topic.topic, partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
-        return {partition: topic.end[partition] if offset < 0 else offset for partition, offset in offsets.items()}
+        return {part: topic.end[part] if offset < 0 else offset for part, offset in offsets[topic.topic].items()}
 
     def is_compacted(self, topic: str) -> bool:
         """Return whether the log cleaner removes records of a topic that have a later one of their key."""
@@ -131,8 +147,8 @@ class Broker:
         """
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         # In this order: records produced in between must not look as if a transaction were open.
-        ends = self._offsets(topic.topic, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
-        stable = self._offsets(topic.topic, partitions, LATEST)
+        ends = self._offsets(topic.topic, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)[topic.topic]
+        stable = self._offsets(topic.topic, partitions, LATEST)[topic.topic]
         return {partition: (stable[partition], end) for partition, end in ends.items() if end > stable[partition]}
 
     def _offsets(
@@ -141,11 +157,14 @@ class Broker:
         partitions: list[TopicPartition],
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[int, int]:
+    ) -> dict[str, dict[int, int]]:
         wanted = dict.fromkeys(partitions, spec)
         limits = {"isolation_level": isolation, "request_timeout": REQUEST_SECONDS}
         answers = self._ask(topic, lambda: self._client.list_offsets(wanted, **limits))
-        return {topic_partition.partition: answer.offset for topic_partition, answer in answers.items()}
+        offsets: dict[str, dict[int, int]] = defaultdict(dict)
+        for topic_partition, answer in answers.items():
+            offsets[topic_partition.topic][topic_partition.partition] = answer.offset
+        return offsets
 
     def _ask(self, topic: str, question: Callable[[], dict[Key, Future[Result]]]) -> dict[Key, Result]:
         retrying = Retrying(

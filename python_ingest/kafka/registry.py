@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -47,12 +47,14 @@ class Registry:
         self.settings = settings
         self._url = settings.schema_registry_url
         self._wait = wait
-        self._client = SchemaRegistryClient(
-            {**connections.registry_client(settings), "max.retries": 0, "timeout": REQUEST_SECONDS}
-        )
         self._cache: dict[int, Registered] = {}
         # When to ask for a missing id again, and the pause before that.
         self._missing: dict[int, tuple[float, float]] = {}
+
+    @cached_property
+    def _client(self) -> SchemaRegistryClient:
+        client = {**connections.registry_client(self.settings), "max.retries": 0, "timeout": REQUEST_SECONDS}
+        return SchemaRegistryClient(client)
 
     def schemas(self, schema_ids: Iterable[int]) -> dict[int, Registered]:
         """Return the schemas by id, without those that the registry does not have, or lacks a schema they refer to.

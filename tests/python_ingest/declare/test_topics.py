@@ -57,7 +57,7 @@ def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("sources: [", ["_till__sources.yml", "not valid YAML", "line 1"]),
+        ("sources: [\n", ["_till__sources.yml", "not valid YAML", "line 2"]),
         ("sources: 5", ["sources is not a list"]),
         ("sources: [{name: till, tables: 5}]", ["source till", "tables is not a list"]),
         (GOOD.replace("{topic: refunds}", "refunds"), ["table refunds", "kafka is not a mapping"]),
