@@ -1,6 +1,7 @@
 """The files of a table's current snapshot, read from its manifests."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -33,22 +34,21 @@ def target_file_bytes(table: Table) -> int:
     return int(table.properties.get("write.target-file-size-bytes", TARGET_FILE_BYTES))
 
 
-def files_of(table: Table) -> list[DataFile]:
-    """Return the data and delete files of the current snapshot; a UserError names a manifest that cannot be read."""
+def each_file(table: Table) -> Iterator[DataFile]:
+    """Yield the data and delete files of the current snapshot; a UserError names a manifest that cannot be read."""
     snapshot = table.current_snapshot()
     if snapshot is None:
-        return []
+        return
     with translate_read_errors(snapshot.manifest_list):
         manifests = snapshot.manifests(table.io)
-    files = []
     for manifest in manifests:
         with translate_read_errors(manifest.manifest_path):
-            files += [entry.data_file for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
-    return files
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        yield from (entry.data_file for entry in entries)
 
 
 def size_of(table: Table, files: list[DataFile]) -> TableSize:
-    """Return the counts for the files that `files_of` gave."""
+    """Return the counts for the files that `each_file` gave."""
     data = [file for file in files if file.content == DataFileContent.DATA]
     limit = target_file_bytes(table) / 4
     small = Counter((file.spec_id, str(file.partition)) for file in data if file.file_size_in_bytes < limit)

@@ -1,4 +1,4 @@
-"""Plans the offsets to read next from the statistics of the table's files and the broker's end offsets."""
+"""Plans the offsets to read next from what the table's last batch or its files record and the broker's ends."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -7,16 +7,17 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import PrimitiveType
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import history, translate_read_errors
+from python_common.catalog.catalog import history
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_ingest.bronze.files import each_file
 from python_ingest.kafka.admin import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
 
@@ -41,45 +42,27 @@ class Position:
     generation: int = 0
 
 
-class PositionReader:
-    """Reads positions from file statistics. A manifest never changes, so each is read once while it is in use."""
+def position_of(table: Table, from_files: bool = False) -> Position:
+    """Return the position in the table's current snapshot, by default from its last batch alone.
 
-    def __init__(self) -> None:
-        self._manifests: dict[str, Position] = {}
-        self._generation = 0
+    The last batch recorded the position, and its number is the greatest of all rows, for it claimed all greater ones.
+    Both hold while nothing but compaction followed it; else they are read from all files, as with `from_files`.
 
-    def read(self, table: Table) -> Position:
-        """Return the position in the table's current snapshot.
-
-        Raises:
-            UserError: a file is damaged, lacks the statistics or mixes Kafka partitions.
-        """
-        snapshot, current = table.current_snapshot(), property_keys.generation(table.properties)
-        if current != self._generation:
-            self._manifests, self._generation = {}, current
-        if snapshot is None:
-            return Position()
-        by_manifest: dict[str, Position] = {}
-        with translate_read_errors(snapshot.manifest_list):
-            manifests = snapshot.manifests(table.io)
-        for manifest in manifests:
-            if manifest.content != ManifestContent.DATA:
-                continue
-            path = manifest.manifest_path
-            if path in self._manifests:
-                by_manifest[path] = self._manifests[path]
-                continue
-            with translate_read_errors(path):
-                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            by_manifest[path] = _merged(_file_position(entry.data_file, table.schema(), current) for entry in entries)
-        self._manifests = by_manifest
-        latest = _metadata_position(table)
-        start = Position(None, property_keys.generation_start(table.properties))
-        position = _merged([start, latest, *by_manifest.values()])
-        last_batch = max(position.last_batch, last_number(table))
-        return Position(
-            snapshot.snapshot_id, position.next_offsets, last_batch, position.last_batch, latest.has_metadata, current
-        )
+    Raises:
+        UserError: a file that is read is damaged, lacks the statistics or mixes Kafka partitions.
+    """
+    snapshot, current = table.current_snapshot(), property_keys.generation(table.properties)
+    if snapshot is None:
+        return Position()
+    latest = _recorded_position(table)
+    start = Position(None, property_keys.generation_start(table.properties))
+    files = each_file(table) if from_files or not latest.has_metadata else ()
+    of_files = (_file_position(file, table.schema(), current) for file in files if file.content == DataFileContent.DATA)
+    position = _merged([start, latest, *of_files])
+    last_batch = max(position.last_batch, last_number(table))
+    return Position(
+        snapshot.snapshot_id, position.next_offsets, last_batch, position.last_batch, latest.has_metadata, current
+    )
 
 
 def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
@@ -132,7 +115,7 @@ def unread_partitions(
         UserError: the broker does not answer within `wait` seconds, or its offsets do not continue the table's.
     """
     table = catalog.load_table(bronze)
-    position = PositionReader().read(table)
+    position = position_of(table)
     state = Broker(settings, wait).describe(topic)
     if table.properties.get(property_keys.TOPIC_ID) != state.topic_id:
         return {*position.next_offsets, *state.end}
@@ -165,7 +148,7 @@ def capped(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
     return sorted(capped, key=lambda span: span.partition)
 
 
-def _metadata_position(table: Table) -> Position:
+def _recorded_position(table: Table) -> Position:
     """Return how far the latest batch had read: beyond its last record, if a range ends without one.
 
     Without it a tail of transaction markers or aborted records would be read again and again.
@@ -173,10 +156,10 @@ def _metadata_position(table: Table) -> Position:
     """
     for snapshot, entries in history(table):
         if property_keys.READ_UNTIL in entries:
-            if property_keys.generation(entries) != property_keys.generation(table.properties):
-                return Position()  # the properties have where this generation begins
             read_until = json.loads(entries[property_keys.READ_UNTIL])
             ends = {int(partition): offset for partition, offset in read_until.items()}
+            if property_keys.generation(entries) != property_keys.generation(table.properties):
+                ends = {}  # the properties have where this generation begins
             return Position(None, ends, int(entries[property_keys.BATCH]))
         if snapshot.summary is None or snapshot.summary.operation != Operation.REPLACE:
             break

@@ -26,7 +26,7 @@ from python_common.locks import lease
 from python_common.spark.session import log_file
 from python_ingest.bronze import commit, topic_identity
 from python_ingest.bronze.commit import BatchMetadata
-from python_ingest.bronze.positions import PositionReader
+from python_ingest.bronze.positions import position_of
 
 # The command that changes rows in place, where a topic is followed.
 LEASE = "maintain"
@@ -88,7 +88,7 @@ def replace_rows(
     """
     identifier = ".".join(table.name())
     wait_for_clock(identifier, table.metadata)
-    base = PositionReader().read(table)
+    base = position_of(table)
     metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, schema_ids, base.generation)
     # A separate session: the batch's metadata goes into the summary of every snapshot that it commits.
     spark = spark.newSession()

@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import SortDirection
 from pyiceberg.types import BinaryType, NestedField, StringType
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_table, location
+from python_common.catalog.catalog import load_table, location, make_namespace
 from python_common.catalog.commits import translate_commit_errors, until_committed
 from python_common.errors import UserError
 from python_common.log import log
@@ -115,6 +115,7 @@ def create(catalog: Catalog, declaration: Declaration) -> Table:
         CommitConflict: another ingester was faster.
     """
     schema = table_schema(SchemaState(columns=declared_columns(declaration)), declaration.key)
+    make_namespace(catalog, declaration.schema)
     with translate_commit_errors():
         return catalog.create_table(
             declaration.identifier,

@@ -13,7 +13,7 @@ from functools import partial
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.catalog.catalog import load_catalog
 from python_common.catalog.commits import CommitConflict
 from python_common.config.deadline import limits
 from python_common.config.settings import Settings
@@ -22,7 +22,7 @@ from python_common.failure import to_user_error
 from python_common.log import log
 from python_ingest.bronze import positions, rewrite, tables, topic_identity
 from python_ingest.bronze.commit import Landed
-from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.bronze.positions import Position, position_of
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker, TopicState
 from python_ingest.kafka.offset_range import OffsetRange
@@ -131,7 +131,10 @@ class Ingester:
         pool = ThreadPoolExecutor(self.topics_at_once)
         try:
             # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
-            list(pool.map(lambda loop, result: self._try(result, loop.take_ends), loops, results))
+            list(pool.map(lambda loop, result: self._try(result, loop.prepare), loops, results))
+            states = self.broker.describe_all([result.topic for result in results if result.error is None])
+            ends = [partial(loop.take_ends, states.get(loop.topic)) for loop in loops]
+            list(pool.map(self._try, results, ends))
             list(pool.map(lambda loop, result: self._try(result, partial(loop.land, result, None)), loops, results))
         except BaseException:
             # A thread that is in a batch begins no other one.
@@ -147,6 +150,7 @@ class Ingester:
     def turn(self, declaration: Declaration) -> TopicResult:
         """Land one batch of what the broker has of a topic at this moment."""
         loop, result = self._loop(declaration), TopicResult(declaration.topic)
+        self._try(result, loop.prepare)
         self._try(result, loop.take_ends)
         self._try(result, lambda: loop.land(result, 1))
         self._try(result, lambda: self.after_turn(loop.batch_writer))
@@ -177,25 +181,29 @@ class _TopicLoop:
         self._attempts = limits().commit_attempts
         self._stopping = ingester.stopping
         self._declaration = declaration
+        self.topic = declaration.topic
         self._ends: dict[int, int] = {}
-        self._positions = PositionReader()
+        # Of the metadata file that was read last.
+        self._position: tuple[str, Position] | None = None
+        # Of the topic after a metadata file was read, for one look.
+        self._states: dict[str, TopicState] = {}
         # By the generation of the topic, and partition.
         self._searched: dict[int, dict[int, int]] = {}
         self.batch_writer = BatchWriter(
             ingester.settings, ingester.spark, declaration, ingester.options.wait, ingester.writer
         )
 
-    def take_ends(self) -> None:
+    def prepare(self) -> None:
+        """Make the table, for others build on it whether or not there is a topic; a UserError if that fails."""
+        self._prepared = tables.prepared(self.batch_writer.catalog, self._declaration).metadata_location
+
+    def take_ends(self, state: TopicState | None = None) -> None:
         """Note the end of each partition as it is now: nothing behind it is landed before the next call.
 
-        The table is made first, for others build on it whether or not there is a topic.
-
-        Raises:
-            UserError: the table cannot be created, or the broker does not answer.
+        `state` is the topic's after `prepare`, if it is known; a UserError if the broker does not answer.
         """
-        make_namespace(self.batch_writer.catalog, self._declaration.schema)
-        tables.prepared(self.batch_writer.catalog, self._declaration)
-        topic = self._broker.describe(self._declaration.topic)
+        topic = state or self._broker.describe(self.topic)
+        self._states = {self._prepared: topic}
         until = self._options.until
         self._ends = topic.end if until is None else self._broker.offsets_at(topic, until)
 
@@ -217,9 +225,10 @@ class _TopicLoop:
                         return
                     self._stopping.wait(HELD_PAUSE_SECONDS)
                     continue
-                topic = self._broker.describe(self._declaration.topic)
+                state = self._states.pop(table.metadata_location, None)
+                topic = state or self._broker.describe(self.topic)
                 topic_identity.record_topic_id(table, topic)
-                position = self._positions.read(table)
+                position = self._position_of(table, after_failure=spark_failures > 0)
                 topic_identity.check(table, self._declaration, topic, position)
                 gaps = positions.lost(position, topic)
                 topic_identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
@@ -229,6 +238,8 @@ class _TopicLoop:
                 plan = self._plan(table, topic, position, result)
                 if result.batches == batches or not plan.ranges:
                     return
+                if state is not None:
+                    continue  # The topic may have been recreated since: only a look without news trusts it.
                 landed = self.batch_writer.land(table, plan)
             except (CommitConflict, NewSchemaId) as refused:
                 failures += 1
@@ -254,6 +265,12 @@ class _TopicLoop:
                 result.notes += landed.notes
                 for note in landed.notes:
                     self._note(note)
+
+    def _position_of(self, table: Table, after_failure: bool) -> Position:
+        """Return the position in a table; after a failure of Spark from its files, which names a damaged one."""
+        if after_failure or self._position is None or self._position[0] != table.metadata_location:
+            self._position = table.metadata_location, position_of(table, from_files=after_failure)
+        return self._position[1]
 
     def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
         waiting = positions.before(positions.waiting(position, topic), self._ends)

@@ -22,7 +22,7 @@ from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
 from python_common.spark.session import log_file
 from python_ingest.bronze.commit import REFUSALS, error_name
-from python_ingest.bronze.files import TableSize, files_of, size_of, target_file_bytes
+from python_ingest.bronze.files import TableSize, each_file, size_of, target_file_bytes
 from python_ingest.bronze.positions import batch_number, last_number
 
 ATTEMPTS = 3
@@ -94,14 +94,14 @@ def maintain_table(
         return None
     wait_for_clock(identifier, table.metadata)
     procedures = Procedures(spark(), identifier, require)
-    before = size_of(table, files_of(table))
+    before = size_of(table, [*each_file(table)])
     left = merge_files(procedures, table, before.delete_files > 0)
     least = int(table.properties.get("history.expire.min-snapshots-to-keep", 1))
     expire_snapshots(procedures, table, retention.snapshots, least)
     # Listed by the table's FileIO, because Hadoop knows no s3://.
     orphans = procedures.call("remove_orphan_files", older_than=_ago(retention.orphans), prefix_listing="true")
     table.refresh()
-    return Maintained(identifier, before, size_of(table, files_of(table)), len(orphans), left)
+    return Maintained(identifier, before, size_of(table, [*each_file(table)]), len(orphans), left)
 
 
 def built_tables(settings: Settings) -> list[str]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import history
 from python_common.config.settings import CATALOG_NAME
-from python_ingest.bronze.files import files_of, size_of
+from python_ingest.bronze.files import each_file, size_of
 from python_ingest.maintenance.erase import WRITER
 from python_ingest.maintenance.maintain import Procedures, expire_snapshots, merge_files
 
@@ -65,7 +65,7 @@ def purge_table(
                 procedures.alter(f"set tblproperties ({noted})")
         procedures.alter(f"drop {ref_type} if exists `{ref}`")
     if current is not None:
-        if size_of(table, files_of(table)).delete_files:
+        if size_of(table, [*each_file(table)]).delete_files:
             merge_files(procedures, table, deletes=True)
         expire_snapshots(procedures, table, timedelta())
     require()

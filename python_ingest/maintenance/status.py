@@ -13,8 +13,8 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_ingest.bronze import commit, erased, positions, topic_identity
-from python_ingest.bronze.files import TableSize, files_of, size_of
-from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.bronze.files import TableSize, each_file, size_of
+from python_ingest.bronze.positions import Position, position_of
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import consumer
@@ -120,8 +120,8 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
 
 
 def _describe_table(status: TopicStatus, table: Table, declaration: Declaration) -> Position:
-    files = files_of(table)
-    position = PositionReader().read(table)
+    files = [*each_file(table)]
+    position = position_of(table)
     status.next_offsets, status.last_batch = position.next_offsets, position.last_batch
     status.size = size_of(table, files)
     state = SchemaState.of(table)

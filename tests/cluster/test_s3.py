@@ -22,7 +22,7 @@ from python_export.csv.unload import unload
 from python_export.datasets.snapshot import Source
 from python_ingest.bronze import tables
 from python_ingest.bronze.commit import BatchMetadata, CommitConflict, overwrite
-from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.bronze.positions import Position, position_of
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.maintenance.maintain import Retention, maintain_table
@@ -139,9 +139,8 @@ def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: 
     catalog.create_namespace_if_not_exists(ORDERS.schema)
     table = tables.create(catalog, ORDERS)
     assert table is not None
-    reader = PositionReader()
     for count in range(2):
-        base = reader.read(table.refresh())
+        base = position_of(table.refresh())
         assert base.next_offsets == ({0: ROWS * count, 1: ROWS * count} if count else {})
         land(spark, base, ROWS * count)
         # A second ingester that was as far: whatever it has to add, it comes too late.
@@ -161,7 +160,7 @@ def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: 
     in_an_hour = datetime.now(UTC) + timedelta(hours=1)
     assert dead in delete_orphans(spark, f"lake.{ORDERS.identifier}", written_before=in_an_hour)
     assert offsets(table.refresh()) == landed
-    assert reader.read(table).next_offsets == {0: 2 * ROWS, 1: 2 * ROWS}
+    assert position_of(table).next_offsets == {0: 2 * ROWS, 1: 2 * ROWS}
 
 
 def objects(url: str) -> list[str]:

@@ -25,6 +25,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_ingest.bronze.commit import Landed
+from python_ingest.bronze.positions import position_of
 from python_ingest.declare import spark_types
 from python_ingest.declare.table_layout import partition_field, sort_field
 from python_ingest.declare.topics import Declaration
@@ -194,6 +195,16 @@ def assert_exactly_once(topic: TopicFixture, count: int) -> None:
     assert report.records == report.decoded == count
     rows = topic.rows()
     assert len(rows) == len({(row["kafka_partition"], row["kafka_offset"]) for row in rows}) == count
+    assert_position_is_that_of_the_files(topic.table())
+
+
+def assert_position_is_that_of_the_files(table: Table) -> None:
+    """See that the last batch, if it counts, has the position of all files, and that no batch replaced a file."""
+    assert position_of(table) == position_of(table, from_files=True)
+    batches = [snapshot.summary for snapshot in table.snapshots() if snapshot.summary["lakehouse.ranges"]]
+    assert [
+        summary for summary in batches if summary["lakehouse.ranges"] != "{}" and summary["deleted-data-files"]
+    ] == []
 
 
 def assert_columns_hold_what_bytes_encode(topic: TopicFixture, rows: int) -> None:

@@ -1,15 +1,20 @@
-"""What a batch costs: zstd files, and after others in the same process no compilation and no memory."""
+"""What a batch and a look without news cost: zstd files, few requests, and after others no compilation or memory."""
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from python_common.spark import java
+from python_ingest.bronze.schema_state import Decoder
 from python_ingest.kafka import consumer
+from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.landing import decode
 from python_ingest.landing.run import Options
 from tests.support.topic_fixture import TopicFixture, produce
 
@@ -34,6 +39,36 @@ def test_files_are_compressed_with_zstd(topic: TopicFixture) -> None:
     columns = [pq.read_metadata(path).row_group(0).column(0).compression for path in paths]
     assert columns
     assert set(columns) == {"ZSTD"}
+
+
+def test_a_run_without_news_reads_no_file_and_asks_the_broker_once_for_all_topics(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(topic, declaration=replace(topic.declaration, topic=f"{topic.name}.2", table=f"{topic.name[5:]}_2"))
+    other.make_topic()
+    for made in (topic, other):
+        produce(made, 6)
+        made.land_well()
+        for file in Path(made.table().location().removeprefix("file:")).rglob("*.avro"):
+            file.unlink()
+    asked, ask = [], Broker._ask
+    ingester = topic.ingester()
+    monkeypatch.setattr(Broker, "_ask", lambda *arguments: asked.append(arguments) or ask(*arguments))
+    results = ingester.catch_up([topic.declaration, other.declaration])
+    assert [(result.error, result.records, result.lag) for result in results] == [(None, 0, 0)] * 2
+    # Identity of the cluster, topics, first and last offsets.
+    assert len(asked) == 4
+
+
+def test_topics_that_the_broker_has_not_are_omitted_where_all_are_described(topic: TopicFixture) -> None:
+    broker = Broker(topic.settings, 10)
+    assert broker.describe_all([topic.name, "missing"]) == {topic.name: broker.describe(topic.name)}
+    assert broker.describe_all(["missing"]) == broker.describe_all([]) == {}
+
+
+def test_the_newest_schema_is_compared_first(spark: SparkSession) -> None:
+    compared = str(decode._schema_id("value", Decoder({7: "int", 300: "int", 9: "int"})))
+    assert re.findall(r"THEN (\d+)", compared) == ["300", "9", "7"]
 
 
 def test_a_look_at_a_range_does_not_read_the_records_behind_it(

@@ -18,20 +18,27 @@ from pyspark.sql import functions as F
 from python_common.catalog.catalog import make_namespace
 from python_common.catalog.commits import CommitConflict
 from python_ingest.bronze import commit, tables, topic_identity
-from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.bronze.positions import Position, position_of
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.batch import BatchPlan, SparkFailed
 from python_ingest.landing.run import Options
-from tests.support.topic_fixture import SALE, Messages, TopicFixture, assert_exactly_once, produce
+from tests.support.topic_fixture import (
+    SALE,
+    Messages,
+    TopicFixture,
+    assert_exactly_once,
+    assert_position_is_that_of_the_files,
+    produce,
+)
 
 BATCH_COLUMNS = ("ingest_batch", "ingested_at")
 
 
 def plan(topic: TopicFixture, *ranges: OffsetRange) -> BatchPlan:
     state = Broker(topic.settings, 10).describe(topic.name)
-    return BatchPlan(state, PositionReader().read(topic.table()), list(ranges))
+    return BatchPlan(state, position_of(topic.table()), list(ranges))
 
 
 def test_a_run_without_new_rows_leaves_the_snapshot_alone(topic: TopicFixture) -> None:
@@ -117,7 +124,7 @@ def test_of_two_that_fill_gaps_under_different_numbers_one_is_refused(
 def test_a_batch_of_thousands_of_ranges_is_committed_once(topic: TopicFixture) -> None:
     produce(topic, 3)
     topic.land_well()
-    base = PositionReader().read(topic.table())
+    base = position_of(topic.table())
     rows = topic.spark.table(f"lake.{topic.declaration.identifier}").withColumn("ingest_batch", F.lit(2))
     ranges = tuple(OffsetRange(partition, 7, 8) for partition in range(5_000))
     read_until = {offset_range.partition: offset_range.until for offset_range in ranges}
@@ -248,8 +255,7 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(topic: TopicFixt
     produce(topic, 30, start=4, partitions=(1,))
     topic.land_well(Options(max_records=10, wait=10))
     before = topic.rows()
-    reader = PositionReader()
-    reader.read(topic.table())
+    assert_position_is_that_of_the_files(topic.table())
     name = topic.declaration.identifier
     options = "map('rewrite-all', 'true')"
     topic.sql(
@@ -257,12 +263,7 @@ def test_compaction_expiry_and_rollback_neither_lose_nor_double(topic: TopicFixt
         f" sort_order => 'kafka_partition, kafka_offset', options => {options})"
     )
     assert topic.rows() == before
-    table = topic.table()
-    reader.read(table)
-    # Of manifests that are no longer in use nothing is stored.
-    assert reader._manifests.keys() == {
-        manifest.manifest_path for manifest in table.current_snapshot().manifests(table.io)
-    }
+    assert_position_is_that_of_the_files(topic.table())
     produce(topic, 6, start=34, partitions=(0, 1))
     assert topic.land_well().records == 6
     topic.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")

@@ -1,6 +1,7 @@
 """What is read next, given what the table holds and what the broker has."""
 
 import json
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from pyiceberg.table import Table
 
 from python_common.errors import UserError
 from python_ingest.bronze import tables, topic_identity
-from python_ingest.bronze.positions import Position, PositionReader, before, capped, count, lost, waiting
+from python_ingest.bronze.positions import Position, before, capped, count, lost, position_of, waiting
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import TopicState
 from python_ingest.kafka.offset_range import OffsetRange
@@ -98,7 +99,7 @@ def land(table: Table, batch: int, positions: list[tuple[int, int]], read_until:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_position_is_behind_the_greatest_offsets_of_all_files_whatever_their_order(table: Table, seed: int) -> None:
-    chance, reader = Random(seed), PositionReader()
+    chance = Random(seed)
     positions = [(partition, offset) for partition in range(3) for offset in range(8)]
     chance.shuffle(positions)
     ends: dict[int, int] = {}
@@ -107,15 +108,45 @@ def test_a_position_is_behind_the_greatest_offsets_of_all_files_whatever_their_o
         land(table, number, batch)
         for partition, offset in batch:
             ends[partition] = max(offset + 1, ends.get(partition, 0))
-        for position in (reader.read(table), PositionReader().read(table)):
-            assert (position.next_offsets, position.held_batch, position.has_metadata) == (ends, number, False)
+        position = position_of(table)
+        assert (position.next_offsets, position.held_batch, position.has_metadata) == (ends, number, False)
+
+
+def test_the_last_batch_has_the_position_of_all_files_and_none_is_read(table: Table) -> None:
+    for number in range(1, 5):
+        land(table, number, [(0, number), (1, 10 - number)], {0: number + 1, 1: 10})
+        assert position_of(table) == position_of(table, from_files=True)
+    manifest = table.current_snapshot().manifests(table.io)[0].manifest_path
+    Path(manifest.removeprefix("file://")).unlink()
+    position = position_of(table)
+    assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 5, 1: 10}, 4, 4)
+    with pytest.raises(UserError, match=f"{manifest} is missing or damaged"):
+        position_of(table, from_files=True)
+
+
+def test_after_rows_of_another_program_the_files_are_read(table: Table) -> None:
+    land(table, 1, [(0, 0)], {0: 1})
+    land(table, 7, [(0, 5)])
+    position = position_of(table)
+    assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 6}, 7, 7)
+    land(table, 8, [(0, 6)], {0: 7})
+    assert position_of(table) == position_of(table, from_files=True)
+
+
+def test_a_rebound_table_claims_the_numbers_after_its_last_batch(table: Table) -> None:
+    land(table, 3, [(0, 40)], {0: 41})
+    topic_identity.set_properties(table, {"lakehouse.generation": "1", "lakehouse.generation-start": '{"0": 2}'})
+    position = position_of(table)
+    # Less, and the next batch would delete the rows of the former topic.
+    assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 2}, 3, 3)
+    assert position == position_of(table, from_files=True)
 
 
 def test_a_recorded_position_counts_until_rows_are_deleted(table: Table) -> None:
     land(table, 1, [(0, 0), (0, 1), (1, 4)], {0: 5, 1: 6, 2: 7})
-    assert PositionReader().read(table).next_offsets == {0: 5, 1: 6, 2: 7}
+    assert position_of(table).next_offsets == {0: 5, 1: 6, 2: 7}
     table.delete("kafka_partition = 0 and kafka_offset = 1")
-    position = PositionReader().read(table)
+    position = position_of(table)
     assert (position.next_offsets, position.has_metadata) == ({0: 1, 1: 5}, False)
 
 
@@ -123,14 +154,14 @@ def test_a_number_is_never_less_than_an_earlier_one_though_its_rows_are_gone(tab
     land(table, 2, [(0, 0)], {0: 1})
     land(table, 3, [(0, 1)], {0: 2})
     table.manage_snapshots().rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id).commit()
-    position = PositionReader().read(table)
+    position = position_of(table)
     assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 1}, 2, 3)
     topic_identity.set_properties(table, {"lakehouse.last-batch": "9"})
-    assert PositionReader().read(table).last_batch == 9
+    assert position_of(table).last_batch == 9
 
 
 def test_a_file_that_mixes_partitions_is_named(catalog: Catalog, table: Table) -> None:
     mixed = catalog.create_table("bronze.mixed", table.schema(), properties=tables.LAYOUT)
     land(mixed, 1, [(0, 0), (1, 0)])
     with pytest.raises(UserError, match=r"\.parquet lacks statistics of the Kafka columns or mixes Kafka partitions"):
-        PositionReader().read(mixed)
+        position_of(mixed)

@@ -17,7 +17,7 @@ from python_ingest.avro import expanded_schema
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.bronze import column_types, tables, topic_identity
 from python_ingest.bronze.columns import landed_columns
-from python_ingest.bronze.positions import Position, PositionReader
+from python_ingest.bronze.positions import Position, position_of
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.bronze.tables import table_schema
 from python_ingest.declare import spark_types, table_layout
@@ -205,8 +205,7 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
         topic_identity.rebind(table, declaration, replace(TOPIC, topic_id="topic-2"), {0: 0})
     positions(table, 1, {0: 700, 1: 3}, None)
     topic_identity.set_properties(table, {"lakehouse.accepted-gap.0.4": "9"})
-    reader = PositionReader()
-    assert reader.read(table).next_offsets == {0: 701, 1: 4}
+    assert position_of(table).next_offsets == {0: 701, 1: 4}
     second = replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")
     for other, topic in ((declaration, TOPIC), (replace(declaration, topic="renamed"), second)):
         with pytest.raises(UserError, match=r"has no rows of another .*: nothing changed"):
@@ -214,18 +213,18 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
 
     assert topic_identity.rebind(table, declaration, second, {0: 5, 1: 0}) == 1
     table = tables.prepared(catalog, declaration)
-    topic_identity.check(table, declaration, second, reader.read(table))
-    position = reader.read(table)
+    topic_identity.check(table, declaration, second, position_of(table))
+    position = position_of(table)
     assert (position.next_offsets, position.generation, position.has_metadata) == ({0: 5, 1: 0}, 1, False)
     assert (position.last_batch, position.held_batch) == (1, 1)
     assert not any(name.startswith("lakehouse.accepted-gap") for name in table.properties)
     assert layout_of(table)[0] == "kafka_partition, kafka_generation"
     positions(table, 2, {0: 6}, 1)
-    assert reader.read(table).next_offsets == PositionReader().read(table).next_offsets == {0: 7, 1: 0}
+    assert position_of(table).next_offsets == {0: 7, 1: 0}
 
     assert topic_identity.rebind(table, declaration, TOPIC, {0: 0}) == 2
-    assert reader.read(table).next_offsets == {0: 0}
-    assert reader.read(table).last_batch == 2
+    assert position_of(table).next_offsets == {0: 0}
+    assert position_of(table).last_batch == 2
 
 
 def test_a_file_that_mixes_generations_is_refused(catalog: Catalog) -> None:
@@ -233,7 +232,7 @@ def test_a_file_that_mixes_generations_is_refused(catalog: Catalog) -> None:
     rows = [{"kafka_partition": 0, "kafka_offset": 1, "ingest_batch": 1, "kafka_generation": of} for of in (None, 1)]
     table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
     with pytest.raises(UserError, match="mixes Kafka partitions or generations"):
-        PositionReader().read(table)
+        position_of(table)
 
 
 def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
@@ -251,6 +250,7 @@ def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) ->
     types = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
     assert types == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
     assert SchemaState.of(after).writers == grown.writers
+    assert SchemaState.of(after).writers["value"][5] is SchemaState.of(after).writers["value"][5], "it is parsed again"
 
 
 def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -> None:
