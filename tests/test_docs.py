@@ -77,8 +77,9 @@ def test_no_table_cell_is_longer_than_200_characters(page: Path) -> None:
     assert [f"line {number}: {cell[:60]}" for number, cell in cells if len(cell) > LONGEST_CELL] == []
 
 
-def test_contributing_is_short_enough_to_be_read() -> None:
-    assert len((PROJECT_ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 100
+@pytest.mark.parametrize(("page", "lines"), [("CONTRIBUTING.md", 100), ("README.md", 120)])
+def test_what_everyone_reads_is_short(page: str, lines: int) -> None:
+    assert len((PROJECT_ROOT / page).read_text().splitlines()) <= lines
 
 
 def test_the_tested_versions_are_the_pinned_ones() -> None:

@@ -63,6 +63,15 @@ def test_accepts_the_right_file_and_counts_it(hostile_source: Source, tmp_path: 
     assert facts.nul_removed == {"note": WITH_NUL}
 
 
+@pytest.mark.parametrize(("rows", "is_warned"), [(1_048_575, False), (1_048_576, True)])
+def test_a_file_with_more_rows_than_a_sheet_below_its_header_has_a_warning(
+    rows: int, is_warned: bool, hostile_source: Source, tmp_path: Path
+) -> None:
+    facts = check(right_lines(), hostile_source, tmp_path)
+    warning = "the file has more than the 1,048,576 rows of a spreadsheet"
+    assert (warning in replace(facts, rows=rows).warnings()) is is_warned
+
+
 def damage(old: str, new: str) -> Callable[[list[str]], list[str]]:
     """Return a damage that replaces text in the first row that holds it."""
 
