@@ -1,15 +1,20 @@
 """Writes metrics to a text file for Prometheus' node exporter."""
 
+import os
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client import CollectorRegistry, generate_latest
 
+from python_common import private_files
 from python_common.errors import UserError
 
 
 def write(path: Path, registry: CollectorRegistry) -> None:
-    """Replace the file atomically; a UserError if it cannot be written."""
+    """Replace the file atomically; a UserError if it cannot be written. The exporter, another user, may read it."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        write_to_textfile(str(path), registry)
+        draft.write_bytes(generate_latest(registry))
+        draft.chmod(private_files.for_readers(0o666))
+        draft.replace(path)
     except OSError as error:
         raise UserError(f"{path} cannot be written ({type(error).__name__})", "Check --metrics-file") from None

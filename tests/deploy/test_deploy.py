@@ -188,6 +188,19 @@ def test_what_fails_or_is_withheld_alerts() -> None:
         assert {"1", "2", "3", "4"}.isdisjoint(codes[0].split()), name
 
 
+def test_the_weekly_job_writes_metrics_where_they_stay_and_may_be_written() -> None:
+    unit = (DEPLOY / "systemd" / "lakehouse-weekly.service").read_text()
+    [file] = re.findall(r"^ExecStart=.* --metrics-file (\S+)\.prom$", unit, re.M)
+    assert f"\nReadWritePaths=-{Path(file).parent}\n" in unit
+    spec = pods()["weekly"]["spec"]
+    (container,) = spec["containers"]
+    command, option, file = container["args"]
+    assert (command, option, Path(file).suffix) == ("weekly", "--metrics-file", ".prom")
+    [mount] = [mount for mount in container["volumeMounts"] if Path(mount["mountPath"]) == Path(file).parent]
+    [volume] = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
+    assert volume["persistentVolumeClaim"]["claimName"] in kind("PersistentVolumeClaim")
+
+
 def test_an_eviction_is_no_failure_of_a_job() -> None:
     for name, job in kind("CronJob").items():
         first, *others = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]

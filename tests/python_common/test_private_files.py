@@ -14,9 +14,12 @@ from python_common.errors import UserError
 WRITE = """
 import sys
 from pathlib import Path
+from prometheus_client import CollectorRegistry
+from python_common import metrics_file
 from python_common import private_files as private
 private.set_umask()
 private.set_umask()
+metrics_file.write(Path(sys.argv[1], "weekly.prom"), CollectorRegistry())
 Path(sys.argv[1], "file").write_text("")
 Path(sys.argv[1], "directory").mkdir()
 print(oct(private.for_readers(0o666)), oct(private.for_readers(0o777)))
@@ -37,6 +40,8 @@ def test_a_restricted_process_writes_for_its_user_and_publishes_with_the_umask_o
     assert finished.stdout.strip() == published
     assert mode(tmp_path / "file") == 0o600
     assert mode(tmp_path / "directory") == 0o700
+    # The node exporter is another user.
+    assert oct(mode(tmp_path / "weekly.prom")) == published.split()[0]
 
 
 def test_a_directory_that_was_open_is_closed(tmp_path: Path) -> None:
