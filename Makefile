@@ -179,7 +179,7 @@ pictures: browser ## Take the pictures of the documents: of the newest report of
 	photograph 1400 analysts target/analysts.html
 
 docs: up ## Build the page for analysts and the dbt docs into target
-	@$(STACK_ENV) dbt --quiet docs generate --static
+	@$(STACK_ENV) dbt --quiet docs generate --static --target-path target
 	@$(STACK_ENV) python -m docs.analysts target/manifest.json target/analysts.html
 	@echo "docs: target/analysts.html, the page for analysts"
 	@echo "docs: target/static_index.html, the dbt docs"

@@ -222,6 +222,9 @@ def diagram(manifest: DbtManifest, models: list[Node]) -> tuple[dict[str, Box], 
 
 def main(manifest_path: Path, path: Path) -> None:
     """Write the page of a manifest to a path."""
+    manifest = load(manifest_path)
+    if not all(model.compiled_code for model in public(manifest)):
+        raise UserError(f"{manifest_path} has no compiled SQL, as of `dbt parse`", "Run `make docs`")
     settings = from_environment()
     try:
         catalog = load_catalog(settings)
@@ -229,7 +232,7 @@ def main(manifest_path: Path, path: Path) -> None:
         log.warning("the page has no freshness: %s", error)
         catalog = None
     target = open_target(settings) if settings.export_root else None
-    path.write_text(page(declared.title(Project(PROJECT_ROOT, environment())), load(manifest_path), catalog, target))
+    path.write_text(page(declared.title(Project(PROJECT_ROOT, environment())), manifest, catalog, target))
 
 
 if __name__ == "__main__":

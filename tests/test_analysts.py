@@ -1,7 +1,9 @@
 """The page for analysts, of the project's manifest: it is complete, agrees with the proof, and escapes."""
 
 import html
+import os
 import re
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from docs.analysts import freshness, page, public
+from docs.analysts import freshness, main, page, public
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
+from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import proof
 from python_dbt.pii.origins import origins
@@ -105,6 +109,21 @@ def test_a_model_that_cannot_be_followed_has_no_origin(compiled_project: DbtMani
     broken = replace(trades, compiled_code=sql)
     damaged = replace(compiled_project, nodes={**compiled_project.nodes, trades.unique_id: broken})
     assert "Unknown: its SQL cannot be followed" in row(page("Shop", damaged, None, None), "fct_trades", "side")
+
+
+def test_a_manifest_without_compiled_sql_is_refused(parsed_project: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"manifest\.json has no compiled SQL"):
+        main(parsed_project / "manifest.json", tmp_path / "analysts.html")
+
+
+def test_make_docs_reads_the_manifest_that_it_made() -> None:
+    """Whatever DBT_TARGET_PATH is, as in a shell of a fork."""
+    env = {**os.environ, "DBT_TARGET_PATH": "elsewhere"}
+    made = subprocess.run(
+        ["make", "--dry-run", "docs"], cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    [written] = re.findall(r"docs generate .*--target-path (\S+)", made.stdout)
+    assert re.findall(r"docs\.analysts (\S+)", made.stdout) == [f"{written}/manifest.json"]
 
 
 def test_hostile_text_is_escaped(compiled_project: DbtManifest) -> None:

@@ -17,6 +17,7 @@ from docs.analysts import page as analysts_page
 from docs.analysts import public
 from python_common.config.environment import PROJECT_ROOT
 from python_dbt.compile import compiled_manifest
+from python_dbt.manifest import load
 from tests.end_to_end.conftest import Lake
 from tests.end_to_end.test_main_job import newest
 
@@ -86,6 +87,10 @@ def test_the_report_shows_what_is_in_the_files(lake: Lake, first_wave: object, t
     for length, (_, amount) in zip(lengths, by_channel.most_common(), strict=False):
         assert abs(length - widest * amount / most) < 8
     assert len(lengths) >= len(by_channel)
+
+
+def test_the_page_for_analysts_knows_where_each_column_comes_from(target: Path) -> None:
+    assert "its SQL cannot be followed" not in analysts_page("Shop", load(target / "manifest.json"), None, None)
 
 
 # A window of Chromium is at least 500 pixels wide, a frame may be narrower. The page writes into its parent what is so.
