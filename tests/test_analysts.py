@@ -19,6 +19,7 @@ from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import proof
 from python_dbt.pii.origins import origins
+from python_export.datasets.dictionary import of_model
 from python_export.publishing.publish import publish
 from python_export.publishing.target import LocalTarget
 from tests.support.hostile_rows import draft
@@ -67,6 +68,18 @@ def test_a_masked_column_shows_class_and_mask(html_page: str) -> None:
 def test_units_and_allowed_values_are_shown(html_page: str) -> None:
     assert "decimal(38,2), currency units" in row(html_page, "exp_weekly__product_demand", "order_value")
     assert "One of Physical, Digital, Other" in row(html_page, "fct_orders", "channel_group")
+
+
+def test_each_amount_and_count_of_a_public_table_has_a_unit(compiled_project: DbtManifest) -> None:
+    counts = ("quantity", "stock", "_count", "_count_30d")
+    fields = [(model.name, field) for model in public(compiled_project) for field in of_model(model)]
+    measures = {
+        (model, field.name): field.unit
+        for model, field in fields
+        if field.type.startswith("decimal") or field.name.endswith(counts)
+    }
+    assert len(measures) > 50
+    assert [column for column, unit in measures.items() if not unit] == []
 
 
 def test_what_the_proof_carries_into_a_column_is_among_its_sources(compiled_project: DbtManifest) -> None:
