@@ -1,9 +1,11 @@
-"""A topic that no model knows, from `lakehouse scaffold` to its weekly CSV file, in a copy of the project."""
+"""A topic that no model knows, by the commands of docs/your-own-topics.md to its weekly CSV file, in a copy."""
 
 import csv
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 TOPIC, ENTITY = "shop.returns-v1", "product_returns"
 JARS = Path("python_common/spark/target")
+PAGE = (PROJECT_ROOT / "docs" / "your-own-topics.md").read_text()
 WEEK = IsoWeek.last_complete(datetime.now(UTC))
 OPTIONAL = ["null", "string"]
 RETURN = {
@@ -107,20 +110,31 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         yield settings
 
 
-def lakehouse(copy: Path, *arguments: str) -> str:
-    """Run a command of the copy's code, and return what it prints."""
+def run(copy: Path, command: str) -> str:
+    """Run a command of the page on the copy's code, for the week of the test, and return what it prints."""
+    name, *arguments = shlex.split(command.replace("2026-W47", str(WEEK)))
     env = {**os.environ, "PYTHONPATH": str(copy)}
-    done = subprocess.run([LAKEHOUSE, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    program = LAKEHOUSE.with_name(name)
+    done = subprocess.run([program, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> None:
-    choices = ("--source", "returns", "--entity", ENTITY, "--key", "return_id", "--pii", "sku=none")
-    preview = lakehouse(copy, "scaffold", TOPIC, *choices)
-    assert "free_text (guessed)" in preview
-    lakehouse(copy, "ingest", "run", TOPIC)
-    lakehouse(copy, "export", "run", ENTITY, "--week", str(WEEK))
+    steps = PAGE.partition("## Limits")[0]
+    preview, *commands = re.findall(r"^ +((?:lakehouse (?!stack)|dbt ).*)$", steps, re.MULTILINE)
+    [choice] = re.findall(r"`(--pii .*?)`", steps)
+    assert "free_text (guessed)" in run(copy, preview)
+    assert not list(copy.glob("models/*/returns"))
+    run(copy, f"{preview.replace(' --dry-run', '')} {choice}")
+    assert [command.split()[:3] for command in commands] == [
+        ["lakehouse", "ingest", "run"],
+        ["lakehouse", "ingest", "verify"],
+        ["dbt", "build", "--select"],
+        ["lakehouse", "export", "run"],
+    ]
+    for command in commands:
+        run(copy, command)
 
     [file] = Path(settings.export_root).glob(f"{ENTITY}/{WEEK}/v1/*_v1.csv")
     text = file.read_text()
