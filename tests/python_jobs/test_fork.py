@@ -1,13 +1,14 @@
 """`lakehouse fork` on a lake with a Thrift server: whatever SQL does in a fork, production keeps every byte."""
 
 import random
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from local_stack.temporary import running
-from python_common.config.environment import changed_environment, read_env_file
+from python_common.config.environment import PROJECT_ROOT, changed_environment, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_common.spark import thrift
@@ -90,6 +91,18 @@ def test_random_statements_in_a_fork_change_nothing_of_production(production: Se
     after = contents(production)
     assert before.keys() - {"catalog"} <= after.keys()
     assert not forked.directory.exists()
+
+
+def test_the_query_of_the_page_counts_what_differs_between_fork_and_production(forked: Fork) -> None:
+    [query] = re.findall(r"```sql\n(.*?)```", (PROJECT_ROOT / "docs" / "fork.md").read_text(), re.DOTALL)
+    names = {"marts.fct_order_lines": "shop.orders", "order_line_key": "id", "line_amount": "name"}
+    query = re.sub("|".join(names), lambda match: names[match[0]], query)
+    with thrift.connect(settings_of(forked)) as cursor:
+        assert thrift.rows(cursor, query) == [(0,)]
+        thrift.rows(cursor, "update shop.orders set name = 'changed' where id in (1, 2)")
+        thrift.rows(cursor, "insert into shop.orders values (1000, 'new')")
+        thrift.rows(cursor, "delete from shop.orders where id = 3")
+        assert thrift.rows(cursor, query) == [(4,)]
 
 
 def test_a_fork_reads_on_while_production_rewrites_and_expires(production: Settings, forked: Fork) -> None:
