@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
-from tests.conftest import run_lakehouse
+from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
 from tests.support import planted
 
@@ -482,6 +482,21 @@ def test_every_column_is_described_and_every_mart_unit_tested(lake: Lake, target
             check=False,
         )
         assert computed.returncode == 0, computed.stdout
+
+
+def test_source_freshness_is_the_time_of_the_newest_batch(lake: Lake, first_wave: object) -> None:
+    directory = home() / "target" / "freshness"
+    done = run_dbt("source", "freshness", "--target-path", str(directory))
+    assert done.returncode == 0, done.stdout
+    results = json.loads((directory / "sources.json").read_text())["results"]
+    assert {result["status"] for result in results} == {"pass"}
+    newest_batches = lake.query(
+        "ops.ingest_batches",
+        "select replace(replace(topic, '.', '_'), '-', '_'), max(committed_at) from rows group by all",
+    )
+    assert {
+        result["unique_id"].rpartition(".")[2]: datetime.fromisoformat(result["max_loaded_at"]) for result in results
+    } == dict(newest_batches)
 
 
 def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: object) -> None:

@@ -41,7 +41,7 @@ def test_a_restricted_process_writes_for_its_user_and_publishes_with_the_umask_o
     assert mode(tmp_path / "file") == 0o600
     assert mode(tmp_path / "directory") == 0o700
     # The node exporter is another user.
-    assert oct(mode(tmp_path / "weekly.prom")) == published.split()[0]
+    assert oct(mode(tmp_path / "weekly.prom")) == published.partition(" ")[0]
 
 
 def test_a_directory_that_was_open_is_closed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import sqlglot
+import yaml
 from sqlfluff.dialects.dialect_sparksql_keywords import RESERVED_KEYWORDS, UNRESERVED_KEYWORDS
 from sqlglot import exp
 from sqlglot.dialects import Spark
@@ -177,6 +178,14 @@ def test_text_is_trimmed_in_staging_but_for_the_key_and_what_is_masked(project: 
         "email,",
         "try_cast(amount as bigint) as amount,",
     ]
+
+
+def test_a_source_asks_for_freshness_as_the_others_do(project: Path) -> None:
+    files.write(project, new(record("one", code="string")))
+    sources = [yaml.safe_load(file.read_text())["sources"] for file in project.glob("models/staging/*/_*__sources.yml")]
+    assert len(sources) == 5
+    [query] = {source["config"]["loaded_at_query"] for [source] in sources}
+    assert "max(committed_at) from {{ this }}.snapshots" in query
 
 
 def test_words_of_sql_are_those_that_the_linter_and_the_proof_know() -> None:
