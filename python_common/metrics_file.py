@@ -1,6 +1,5 @@
 """Writes metrics to a text file for Prometheus' node exporter."""
 
-import os
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,7 +10,7 @@ from python_common.errors import UserError
 
 def write(path: Path, registry: CollectorRegistry) -> None:
     """Replace the file atomically; a UserError if it cannot be written. The exporter, another user, may read it."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft = path.with_name(f"{path.name}.new")
     try:
         draft.write_bytes(generate_latest(registry))
         draft.chmod(private_files.for_readers(0o666))

@@ -116,6 +116,11 @@ def test_an_analysis_is_with_each_table_that_it_reads(html_page: str) -> None:
         assert f"from marts.{table}" in section
 
 
+def test_each_table_has_a_question(html_page: str) -> None:
+    sections = re.findall(r'<section id="(\w+)" class="table">(.*?)</section>', html_page, re.DOTALL)
+    assert [table for table, section in sections if "<h3>Questions</h3>" not in section] == []
+
+
 @pytest.mark.parametrize("sql", ["select * from somewhere.unknown", None])
 def test_a_model_that_cannot_be_followed_has_no_origin(compiled_project: DbtManifest, sql: str | None) -> None:
     trades = compiled_project.named("fct_trades")
