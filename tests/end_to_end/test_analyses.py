@@ -161,11 +161,11 @@ def test_days_without_a_sale_are_those_on_which_no_order_of_the_store_has_a_line
     lake: Lake, answers: dict[str, Rows]
 ) -> None:
     sold = {
-        (store, datetime.fromtimestamp(order.timestamp_ms / 1000, UTC).date())
+        (store, f"{datetime.fromtimestamp(order.timestamp_ms / 1000, UTC):%Y-%m-%d}")
         for (store, _), order in rules.surviving_store_orders(produced_log(**SIZE, wave=1)).items()
         if order.content["order_lines"]
     }
-    days = [lake.last_week.start.date() + timedelta(days=number) for number in range(7)]
+    days = [str(lake.last_week.start.date() + timedelta(days=number)) for number in range(7)]
     expected = {(store, day) for store in {store for store, _ in sold} for day in days} - sold
     assert {(row["store_id"], row["date_day"]) for row in answers["days_without_a_sale"]} == expected
 
