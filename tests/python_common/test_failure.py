@@ -133,6 +133,8 @@ def test_a_catalog_in_trouble_is_reported_by_its_cause(offline_settings: Setting
         other.execute("rollback")
         other.execute("drop table iceberg_tables")
     assert "is unavailable (SQLITE_ERROR)" in reported()
+    # Another file: a process has the catalog of a file once.
+    path.unlink()
     path.write_bytes(b"no database, " * 1000)
     assert "is damaged (SQLITE_NOTADB). Restore it from a backup" in reported()
 
