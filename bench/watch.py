@@ -19,7 +19,7 @@ class Watch:
     def cpu_seconds(self) -> float:
         """Return what all have used since they started."""
         # What ended children used is in the times of the process that waited for them.
-        return sum(sum(process.cpu_times()[:4]) for process in self._members())
+        return sum(map(_cpu_seconds, self._members()))
 
     def peak_bytes(self) -> int:
         """Return the most resident memory that all had together since this was asked last."""
@@ -44,6 +44,13 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
         return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    try:
+        return float(sum(process.cpu_times()[:4]))
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _resident(process: psutil.Process) -> int:
