@@ -518,6 +518,7 @@ def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop
     assert public_files(settings) == {}
 
 
+@pytest.mark.long
 def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
     settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:

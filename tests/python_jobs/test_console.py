@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -125,7 +126,7 @@ def test_datasets_and_topics_are_arguments_weeks_and_versions_are_options() -> N
 
 
 def names_in(function: Any) -> set[str]:
-    """Return the names that a function of the project reads, and those in the functions that it calls by name."""
+    """Return the names that a function of the project reads, also in the functions that it calls by name."""
     functions, names = [inspect.unwrap(function)], set[str]()
     for one in functions:
         codes = [one.__code__]
@@ -133,8 +134,11 @@ def names_in(function: Any) -> set[str]:
             codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
             reads = [(read.opname, read.argval) for read in dis.get_instructions(code) if read.opname in READS]
             names |= {name for _, name in reads}
-            called = [one.__globals__.get(name) for opname, name in reads if opname == "LOAD_GLOBAL"]
-            functions += [call for call in called if inspect.isfunction(call) and call not in functions]
+            for (opname, name), (_, attribute) in pairwise([*reads, ("", "")]):
+                call = one.__globals__.get(name) if opname == "LOAD_GLOBAL" else None
+                call = getattr(call, attribute, None) if inspect.ismodule(call) else call
+                if inspect.isfunction(call) and call not in functions:
+                    functions.append(call)
     return names
 
 
