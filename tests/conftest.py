@@ -36,7 +36,10 @@ LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
 # Fixtures whose tests are no unit tests: they start services, dbt, or processes that wait for each other.
-SERVICES = {"services", "stack", "lake", "weed", "postgres", "start_machine", "compiled_project", "parsed_project"}
+SERVICES = {
+    *("services", "stack", "lake", "weed", "postgres", "mailbox", "webhook", "start_machine"),
+    *("compiled_project", "parsed_project"),
+}
 
 
 def pytest_configure() -> None:
