@@ -38,7 +38,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], as_js
     for row in texts:
         table.add_row(*row)
     whole = Console(width=10_000, markup=False, emoji=False)
-    if whole.measure(table).maximum <= get_terminal_size().columns:
+    if not texts or whole.measure(table).maximum <= get_terminal_size().columns:
         whole.print(table)
         return
     width = max(map(len, headings))

@@ -154,7 +154,8 @@ def list_versions(
     manifests = [*readable(target, chosen, unreadable, with_withdrawn=True)]
     for unknown in {*(datasets or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
         raise UserError(
-            f"Nothing of {unknown} is published under {target.address('')}", "See all with `lakehouse export list`"
+            f"Nothing of {unknown}{f' {week}' if week else ''} is published under {target.address('')}",
+            "See all with `lakehouse export list`",
         )
     if as_json:
         print_json(manifests)

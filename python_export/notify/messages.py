@@ -305,7 +305,8 @@ def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> di
             bodies["withdrawn"].append(text | version)
         else:
             bodies["notices"].append(text)
-    path = deliveries.newest_with(target, week, manifests)
+    withdrawn = ((entry.dataset, entry.version) for entry in entries if entry.kind == outbox.WITHDRAWN)
+    path = deliveries.newest_with(target, week, manifests, withdrawn)
     return {"event": "delivery", "week": week, "at": at.isoformat()} | _links(target, path) | bodies
 
 

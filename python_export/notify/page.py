@@ -1,7 +1,7 @@
 """The page next to the files: what a week brought, against the weeks before, as the models of the exports declare it.
 
 Its figures are those of manifests, and of the published files that it ranks, so all readers of the files may read
-it; only the counts of what they exclude come from the site. It needs nothing from elsewhere: no script, no
+it; only the counts of what they exclude come from the lake. It needs nothing from elsewhere: no script, no
 font, no picture.
 """
 

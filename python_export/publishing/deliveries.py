@@ -54,12 +54,21 @@ def audit(target: Target, listed: Sequence[Manifest]) -> CheckResult:
     return CheckResult(DELIVERIES, tuple(f"{path} is missing; the next export writes it" for path in missing))
 
 
-def newest_with(target: Target, week: str, versions: Iterable[Manifest]) -> str | None:
-    """Return the path of a week's newest delivery; None if it lacks some versions, as after a run that failed."""
-    number = newest_numbers(target).get(week)
-    named = {one["dataset"]: one["version"] for one in _named(target, week, number) or ()}
+def newest_with(
+    target: Target, week: str, versions: Iterable[Manifest], withdrawn: Iterable[tuple[str | None, int | None]] = ()
+) -> str | None:
+    """Return the path of a week's newest delivery; None if it lacks some versions, or names one that is withdrawn.
+
+    So it is after a run that failed. None, too, if it cannot be read: no message waits for it.
+    """
+    try:
+        number = newest_numbers(target).get(week)
+        named = {one["dataset"]: one["version"] for one in _named(target, week, number) or ()}
+    except Exception:  # a store may fail, and a damaged file be wrong, in any way
+        return None
     has_all = all(named.get(version.dataset, 0) >= version.version for version in versions)
-    return f"{DELIVERIES}/{week}/{number}.json" if number and has_all else None
+    is_current = has_all and named.items().isdisjoint(withdrawn)
+    return f"{DELIVERIES}/{week}/{number}.json" if number and is_current else None
 
 
 def newest_numbers(target: Target) -> dict[str, int]:

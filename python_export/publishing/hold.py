@@ -105,10 +105,10 @@ def ended_by(catalog: Catalog, target: Target, limit: datetime, datasets: Collec
     """Return the addresses of held weeks of an export root that ended by a time, of some datasets or, if empty, all."""
     return {
         address
-        for address in TABLE.rows(catalog)
+        for address, row in TABLE.rows(catalog).items()
         for dataset, week in [address.split("/")[-2:]]
         if address == target.address(f"{dataset}/{week}") and (not datasets or dataset in datasets)
-        if IsoWeek.parse(week).end <= limit
+        if row.approved is None and IsoWeek.parse(week).end <= limit
     }
 
 

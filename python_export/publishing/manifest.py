@@ -235,7 +235,8 @@ def read(target: Target, path: str) -> Manifest:
 
 def paths(target: Target, datasets: Iterable[str] | None = None, week: str | None = None) -> list[str]:
     """Return where versions are, all or those of some datasets or a week, by dataset, week and version."""
-    listed = [path for dataset in (datasets or ("",)) for path in target.versions(f"{dataset}/" if dataset else "")]
+    prefixes = [f"{dataset}/" for dataset in dict.fromkeys(datasets or ())] or [""]
+    listed = [path for prefix in prefixes for path in target.versions(prefix)]
     matches = [match for path in listed if (match := VERSION.fullmatch(path)) and week in (None, match["week"])]
     ordered = sorted(matches, key=lambda match: (match["dataset"], match["week"], int(match["number"])))
     return [match[0] for match in ordered]

@@ -46,6 +46,9 @@ def weekly(
     something failed, and what does not come from it is published.
     """
     if context.invoked_subcommand:
+        sources = map(context.get_parameter_source, context.params)
+        if any(source and source.name == "COMMANDLINE" for source in sources):
+            raise typer.BadParameter(f"options of `{context.invoked_subcommand}` come after it")
         return
     env = environment()
     now = datetime.now(UTC)

@@ -166,6 +166,11 @@ def test_options_of_the_log_may_follow_a_command_but_those_behind_a_dash_stay() 
     ]
 
 
+def test_options_of_a_run_are_refused_before_the_list_of_runs() -> None:
+    refused = lakehouse("weekly", "--week", "2026-W46", "runs")
+    assert (refused.returncode, "options of `runs` come after it" in refused.stderr) == (2, True)
+
+
 def test_builds_are_listed_as_lines_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = "running dbt with arguments\nnode state: model.a: old\nrunning dbt with arguments\n"
     (tmp_path / "dbt.log").write_text(log + "12:00:00 node state: model.b: its SQL changed\n")

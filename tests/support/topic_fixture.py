@@ -29,10 +29,12 @@ from python_ingest.bronze.positions import position_of
 from python_ingest.declare import spark_types
 from python_ingest.declare.table_layout import partition_field, sort_field
 from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import Broker
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.run import Ingester, Options, TopicResult
 from python_ingest.verify.compare import verify_topic
 from tests.support.evolutions import encode
+from tests.support.race import until
 
 PARTITIONS = 3
 
@@ -96,6 +98,12 @@ class TopicFixture:
         producer = Producer({**connections.kafka_client(self.settings), "transactional.id": self.name})
         producer.init_transactions()
         return producer
+
+    def end_transaction(self, producer: Producer, commit: bool = True) -> None:
+        """End a transaction, and wait for its markers: the broker writes them after its answer."""
+        producer.commit_transaction() if commit else producer.abort_transaction()
+        broker = Broker(self.settings, 10)
+        until(lambda: not broker.beyond_last_stable_offset(broker.describe(self.name)))
 
     def wait_for_topic(self, partitions: int) -> None:
         """Wait for the leader of each partition: what it refuses before, it would take again after later records."""

@@ -288,7 +288,7 @@ def transactions(topic: TopicFixture, schema_id: int, *outcomes: str) -> None:
         for index in range(5):
             producer.produce(topic.name, topic.encode(schema_id, {"id": index, "note": outcome}), partition=0)
         producer.flush()
-        producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
+        topic.end_transaction(producer, outcome == "commit")
 
 
 def test_aborted_transactions_are_passed_over_once(topic: TopicFixture) -> None:

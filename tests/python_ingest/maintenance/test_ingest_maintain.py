@@ -131,7 +131,7 @@ def test_the_position_behind_transaction_markers_outlives_the_snapshots(topic: T
         producer.begin_transaction()
         producer.produce(topic.name, b"x", partition=0)
         producer.flush()
-        producer.commit_transaction()
+        topic.end_transaction(producer)
         topic.land_well()
     outcome = maintain(topic)
     assert (outcome.before.snapshots, outcome.before.data_files, outcome.after.data_files) == (3, 3, 1)
