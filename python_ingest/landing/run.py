@@ -228,7 +228,9 @@ class _TopicLoop:
                 state = self._states.pop(table.metadata_location, None)
                 topic = state or self._broker.describe(self.topic)
                 topic_identity.record_topic_id(table, topic)
-                position = self._position_of(table, after_failure=spark_failures > 0)
+                # Gaps are found by statistics, so a file without them, or of two partitions, must be named.
+                from_files = spark_failures > 0 or self._options.from_earliest
+                position = self._position_of(table, from_files)
                 topic_identity.check(table, self._declaration, topic, position)
                 gaps = positions.lost(position, topic)
                 topic_identity.accept_gaps(table, topic.topic, gaps, self._options.accept_gap)
@@ -266,10 +268,10 @@ class _TopicLoop:
                 for note in landed.notes:
                     self._note(note)
 
-    def _position_of(self, table: Table, after_failure: bool) -> Position:
-        """Return the position in a table; after a failure of Spark from its files, which names a damaged one."""
-        if after_failure or self._position is None or self._position[0] != table.metadata_location:
-            self._position = table.metadata_location, position_of(table, from_files=after_failure)
+    def _position_of(self, table: Table, from_files: bool) -> Position:
+        """Return the position in a table; from its files after a failure of Spark, which names a damaged one."""
+        if from_files or self._position is None or self._position[0] != table.metadata_location:
+            self._position = table.metadata_location, position_of(table, from_files)
         return self._position[1]
 
     def _plan(self, table: Table, topic: TopicState, position: Position, result: TopicResult) -> BatchPlan:
