@@ -23,8 +23,14 @@ Datasets = Annotated[list[str] | None, typer.Argument(help="Names of datasets; w
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
 ]
-Week = Annotated[str, typer.Option(help="ISO week, for instance 2026-W47.")]
-AnyWeek = Annotated[str | None, typer.Option(help="Just this ISO week. Default: all.")]
+
+
+def _checked(week: str | None) -> str | None:
+    return week and str(IsoWeek.parse(week))
+
+
+Week = Annotated[str, typer.Option(callback=_checked, help="ISO week, for instance 2026-W47.")]
+AnyWeek = Annotated[str | None, typer.Option(callback=_checked, help="Just this ISO week. Default: all.")]
 OneWeek = Annotated[str | None, typer.Option(help="ISO week, for instance 2026-W47. Default: the last complete one.")]
 SeveralWeeks = Annotated[str | None, typer.Option(help="Several weeks with one build: 2026-W40..2026-W46.")]
 MetricsFile = Annotated[

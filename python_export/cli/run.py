@@ -150,7 +150,7 @@ def list_versions(
     """List every published version, the newest of a week last."""
     target = open_target(from_environment())
     unreadable: list[ManifestError] = []
-    chosen = paths(target, datasets, str(IsoWeek.parse(week)) if week else None)
+    chosen = paths(target, datasets, week)
     manifests = [*readable(target, chosen, unreadable, with_withdrawn=True)]
     for unknown in {*(datasets or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
         raise UserError(

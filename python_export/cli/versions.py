@@ -47,11 +47,11 @@ def verify(
     """
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
-    chosen = paths(target, datasets, str(IsoWeek.parse(week)) if week else None)
+    chosen = paths(target, datasets, week)
     gone = [
         entry.path
         for entry in outbox.missing_versions(catalog, target)
-        if (not datasets or entry.dataset in datasets) and (not week or entry.week == str(IsoWeek.parse(week)))
+        if (not datasets or entry.dataset in datasets) and (not week or entry.week == week)
     ]
     there = {path.split("/")[0] for path in [*chosen, *gone]}
     missing = sorted({*(datasets or ())} - there)
@@ -138,9 +138,9 @@ def approve(
 ) -> None:
     """Approve the content of a week that is held because its figures are far off: the next run publishes it."""
     settings = from_environment()
-    target, catalog, label = open_target(settings), load_catalog(settings), str(IsoWeek.parse(week))
-    approved = hold.approve(catalog, target, dataset, label, sha256, reason)
-    console.print(f"{dataset} {label} is approved: {approved.reason}. The next run that exports the week publishes it.")
+    target, catalog = open_target(settings), load_catalog(settings)
+    approved = hold.approve(catalog, target, dataset, week, sha256, reason)
+    console.print(f"{dataset} {week} is approved: {approved.reason}. The next run that exports the week publishes it.")
 
 
 def withdraw(
@@ -246,7 +246,7 @@ def _pairs(
     target: Target, week: str, old: str, new: str, names: list[str] | None
 ) -> dict[str, tuple[Manifest, Manifest]]:
     """Return both versions of each dataset; of all datasets only those that have both."""
-    has = {(manifest.dataset, f"v{manifest.version}") for manifest in published(target, week=str(IsoWeek.parse(week)))}
+    has = {(manifest.dataset, f"v{manifest.version}") for manifest in published(target, week=week)}
     chosen = names or [name for name in _names(target, week, None) if {(name, old), (name, new)} <= has]
     if not chosen:
         raise UserError(f"No dataset has both {old} and {new} of {week}", "See `lakehouse export list`")
@@ -254,14 +254,14 @@ def _pairs(
 
 
 def _names(target: Target, week: str, names: list[str] | None) -> list[str]:
-    datasets = names or sorted({path.split("/")[0] for path in paths(target, None, str(IsoWeek.parse(week)))})
+    datasets = names or sorted({path.split("/")[0] for path in paths(target, None, week)})
     if not datasets:
         raise UserError(f"Nothing of {week} is published under {target.address('')}", "See `lakehouse export list`")
     return datasets
 
 
 def _version(target: Target, dataset: str, week: str, version: str, with_withdrawn: bool = False) -> Manifest:
-    for manifest in published(target, dataset, str(IsoWeek.parse(week)), with_withdrawn):
+    for manifest in published(target, dataset, week, with_withdrawn):
         if version == f"v{manifest.version}":
             return manifest
     raise UserError(f"There is no {version} of {dataset} {week}", "See `lakehouse export list`")

@@ -9,7 +9,6 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.output import AsJson, print_json, print_table
-from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import parse
 from python_export.cli import outcome
@@ -72,7 +71,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of the weekly job, the newest last: ops.weekly_runs."""
-    weekly_runs = history.runs(load_catalog(from_environment()), week and str(IsoWeek.parse(week)))[-last:]
+    weekly_runs = history.runs(load_catalog(from_environment()), week)[-last:]
     if as_json:
         print_json(weekly_runs)
         return
