@@ -10,10 +10,7 @@ from python_common.errors import UserError
 
 def write(path: Path, registry: CollectorRegistry) -> None:
     """Replace the file atomically; a UserError if it cannot be written. The exporter, another user, may read it."""
-    draft = path.with_name(f"{path.name}.new")
     try:
-        draft.write_bytes(generate_latest(registry))
-        draft.chmod(private_files.for_readers(0o666))
-        draft.replace(path)
+        private_files.write(path, generate_latest(registry), private_files.for_readers(0o666))
     except OSError as error:
         raise UserError(f"{path} cannot be written ({type(error).__name__})", "Check --metrics-file") from None

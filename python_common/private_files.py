@@ -31,12 +31,13 @@ def directory(path: Path) -> Path:
     return path
 
 
-def write(path: Path, content: str | bytes) -> Path:
-    """Write a file that its owner alone may read, and replace an older one atomically."""
+def write(path: Path, content: str | bytes, mode: int = 0o600) -> Path:
+    """Write a file that its owner alone may read, or with another mode, and replace an older one atomically."""
     draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)
     draft.touch(mode=0o600)
     draft.write_bytes(content.encode() if isinstance(content, str) else content)
+    draft.chmod(mode)
     return draft.replace(path)
 
 
