@@ -101,14 +101,18 @@ class Broker:
         return self._describe(topic, [topic])[topic]
 
     def describe_all(self, topics: Iterable[str]) -> dict[str, TopicState]:
-        """Return the states of those topics that the broker has, in five requests whatever their number.
+        """Return the states of those topics that the broker has, in a few requests whatever their number.
 
         `describe` names the error of another, or waits until it is over.
         """
         with suppress(KafkaException, UserError):
             known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
-            of_partitions = {name: [part.error for part in topic.partitions.values()] for name, topic in known.items()}
-            healthy = [name for name in topics if name in known and not any([known[name].error, *of_partitions[name]])]
+            existing = {name: known[name] for name in topics if name in known}
+            healthy = [
+                name
+                for name, topic in existing.items()
+                if not topic.error and not any(partition.error for partition in topic.partitions.values())
+            ]
             return self._describe("", healthy) if healthy else {}
         return {}
 
