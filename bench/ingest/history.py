@@ -43,8 +43,8 @@ DAY_MICROSECONDS = 24 * 3_600_000_000
 def plant(settings: Settings, state: TopicState, name: str, batches: int, retained: int) -> None:
     """Make a table of a topic that has the metadata of many batches, and the newest of their snapshots.
 
-    There was a batch of 1,000 records each 30 seconds, of a former topic of the name: to the one that there is the
-    table is bound anew, so that it can be landed. The data files do not exist, for landing reads none.
+    There was a batch of 1,000 records each 30 seconds, of a former topic of the name. The table is rebound to the
+    present one, so that it can be landed. The data files do not exist, for landing reads none.
     """
     catalog, declaration = load_catalog(settings, create=True), Declaration(state.topic, "bench", name)
     table = tables.create(catalog, declaration)

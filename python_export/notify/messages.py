@@ -192,7 +192,7 @@ class Message:
 
 
 def _by_week(pending: Iterable[Entry], apart: Callable[[Entry], str | None]) -> Iterator[list[Entry]]:
-    """Yield what is pending by week, alerts and alarms apart, and so what `apart` returns another text of."""
+    """Yield pending rows in groups: by week, alerts and alarms by kind, and by the text that `apart` returns."""
 
     def key(entry: Entry) -> tuple[str, str, str]:
         return entry.week or "", entry.kind if entry.kind in FOR_OPERATORS else "", apart(entry) or ""

@@ -1,7 +1,7 @@
 """The commit by compare-and-swap, which is why every offset lands exactly once.
 
 A batch is planned from one snapshot, its base: the next offset of a partition is the one after the
-greatest in the base's files, the batch's number the one after the greatest ever given. The rows are
+greatest in the base, the batch's number the one after the greatest ever given. The rows are
 committed together with a claim on all numbers that the base does not hold: Iceberg commits only if no
 file added after the base can hold such a number. Every batch, replay and erasure since the base has one.
 

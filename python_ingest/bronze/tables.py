@@ -1,7 +1,8 @@
 """The bronze table: its columns, its properties, how it is made and how it grows.
 
 docs/exactly-once.md explains the layout: a file never mixes Kafka partitions, and the
-statistics of partition, offset and batch are always written, because the positions are read from them.
+statistics of partition, offset and batch are always written, because positions are read from them where the last
+batch has none.
 """
 
 from dataclasses import replace

@@ -112,7 +112,7 @@ def _read(value: Any) -> PartitionField:
 
 
 DAY_OF_LANDING = (partition_field("days(ingested_at)"),)
-# Positions are read from the statistics of files, so that a file must not mix Kafka's partitions: docs/exactly-once.md.
+# Statistics of files may give positions, so that a file must not mix Kafka's partitions: docs/exactly-once.md.
 KAFKA_PARTITION = partition_field("kafka_partition")
 GENERATION = partition_field("kafka_generation")
 

@@ -102,7 +102,7 @@ class Reporter:
 
 @dataclass
 class Ingester:
-    """What all topics of a process share; reused by runs, for it knows schemas and manifests."""
+    """What all topics of a process share; reused by runs, for it knows schemas and positions."""
 
     settings: Settings
     spark: Callable[[], SparkSession]

@@ -137,10 +137,10 @@ def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
     url = f"{webhook.url}/secret-path"
     env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
     webhook.status = 500
-    for problem in (problems := site.notify(env)):
-        assert problem.startswith("The webhook at http://127.0.0.1 answered 500")
-        assert "secret" not in problem
-    assert len(problems) == 1
+    for error in (errors := site.notify(env)):
+        assert error.startswith("The webhook at http://127.0.0.1 answered 500")
+        assert "secret" not in error
+    assert len(errors) == 1
     assert {entry.failed_attempts for entry in site.entries} == {1}
     webhook.status = 200
     for _ in range(2):
