@@ -104,7 +104,7 @@ def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monk
     with pytest.raises(UserError) as refusal, no_room_beyond(MB):
         verify(file, table, tmp_path / "scratch")
     assert "DuckDB could not compare the file with the table" in str(refusal.value)
-    assert "see that there is room" in str(refusal.value)
+    assert "check that there is room" in str(refusal.value)
     assert "4111" not in str(refusal.value)
     with pytest.raises(UserError, match="0 rows instead of 150000"):
         verify(file, table, tmp_path / "scratch")
