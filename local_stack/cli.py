@@ -43,12 +43,12 @@ def up(only: Only = None) -> None:
     # Written first, so that `down` knows the ports after a failed start.
     path = stack.write_env_file(values)
     services = stack.services(values)
-    for name in chosen:
-        started_at = time.monotonic()
-        log.info("%s: starting", name)
-        started = services[name].start()
-        seconds = time.monotonic() - started_at
-        log.info(f"{name}: {'ready' if started else 'already running'} ({seconds:.0f} s)")
+    started_at = time.monotonic()
+    log.info("starting %s", ", ".join(chosen))
+    launched = {name: services[name].launch() for name in chosen}
+    for name, is_new in launched.items():
+        services[name].wait()
+        log.info(f"{name}: {'ready' if is_new else 'already running'} ({time.monotonic() - started_at:.0f} s)")
     console.print(f"environment: {path}")
 
 

@@ -50,7 +50,9 @@ def running(
         services = stack.services(values)
         try:
             for name in names:
-                services[name].start()
+                services[name].launch()
+            for name in names:
+                services[name].wait()
             yield from_environment(), services
         finally:
             for name in reversed(names):

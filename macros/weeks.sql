@@ -19,11 +19,12 @@
 {%- endmacro %}
 
 
-{# The labels of the exported weeks, in their order: var `weeks`, several with commas between them, else var `week`,
-   else the last week that was complete when the run started. #}
+{# The labels of the exported weeks, in their order: those of the job (python_dbt/run.py), else var `weeks`, several
+   with commas between them, else var `week`, else the last week that was complete when the run started. #}
 {% macro exported_weeks() %}
-    {% set named = (var('weeks', '') or var('week', '') or last_complete_week()) | string %}
-    {% set labels = named.split(',') | map('trim') | list %}
+    {% set of_job = env_var('LAKEHOUSE_WEEKS', '') %}
+    {% set named = of_job or var('weeks', '') or var('week', '') or last_complete_week() %}
+    {% set labels = (named | string).split(',') | map('trim') | list %}
     {% for label in labels %}{% do monday(label) %}{% endfor %}
     {% do return(labels | unique | sort) %}
 {% endmacro %}

@@ -57,13 +57,14 @@ class Service:
             return None
 
     def start(self) -> bool:
-        """Start the process and wait until it answers; return False when it already ran.
+        """Start the process and wait until it answers; returns and raises as `launch` and `wait` do."""
+        launched = self.launch()
+        self.wait()
+        return launched
 
-        Raises:
-            UserError: a port is in use, or the process died or did not answer in time (with the end of its log).
-        """
+    def launch(self) -> bool:
+        """Start the process; return False when it already runs, raise a UserError when a port is in use."""
         if self.process():
-            self._wait_until_it_answers()
             return False
         self.require_ports()
         private_files.directory(self.directory)
@@ -79,8 +80,18 @@ class Service:
                 umask=private_files.UMASK,
             )
         self.pid_file.write_text(f"{child.pid} {psutil.Process(child.pid).create_time()}")
-        self._wait_until_it_answers()
         return True
+
+    def wait(self) -> None:
+        """Wait until it answers; a UserError with the end of its log when it died or did not answer in time."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.process():
+                raise self._failure("died at start")
+            if self.answers():
+                return
+            time.sleep(0.2)
+        raise self._failure(f"did not answer within {START_SECONDS} s")
 
     def require_ports(self) -> None:
         """Raise a UserError if a port is in use."""
@@ -107,16 +118,6 @@ class Service:
     def last_lines(self, count: int) -> list[str]:
         """Return the end of the log."""
         return self.log.read_text(errors="replace").splitlines()[-count:] if self.log.exists() else []
-
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if not self.process():
-                raise self._failure("died at start")
-            if self.answers():
-                return
-            time.sleep(0.2)
-        raise self._failure(f"did not answer within {START_SECONDS} s")
 
     def _failure(self, what: str) -> UserError:
         tail = "\n".join(f"  {line}" for line in self.last_lines(15))

@@ -1,6 +1,5 @@
 """Has dbt build and test the export tables for some weeks, so that what is exported is fresh and was tested."""
 
-import json
 import re
 import subprocess
 import sys
@@ -64,7 +63,7 @@ def restate_30d(project: Project, week: IsoWeek) -> None:
 
 def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:
     """Run some models alone, on their inputs as they are, and none of their tests; a UserError if one fails."""
-    _dbt(project, "run", *_for_weeks(weeks), "--select", *models, failed=f"could not run {' and '.join(models)}")
+    _dbt(project, "run", "--select", *models, weeks=weeks, failed=f"could not run {' and '.join(models)}")
 
 
 def rebuild(project: Project, *selection: str) -> None:
@@ -77,8 +76,9 @@ def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> li
     """Run `dbt build` on the whole project, or on what is selected; returns and raises as `build`."""
     project.results_path.unlink(missing_ok=True)
     try:
-        arguments = ("--exclude-resource-type", "unit_test", *_for_weeks(weeks), *selection)
-        _dbt(project, "build", *arguments, failed=f"could not build {', '.join(map(str, weeks)) or FIGURES}")
+        what = ", ".join(map(str, weeks)) or FIGURES
+        arguments = ("--exclude-resource-type", "unit_test", *selection)
+        _dbt(project, "build", *arguments, weeks=weeks, failed=f"could not build {what}")
     except DeadlineError:
         raise
     except UserError:
@@ -151,14 +151,16 @@ def invocation(project: Project) -> str:
     return str(project.results()["metadata"]["invocation_id"])
 
 
-def _for_weeks(weeks: Sequence[IsoWeek]) -> tuple[str, ...]:
-    return ("--vars", json.dumps({"weeks": ",".join(map(str, weeks))})) if weeks else ()
-
-
-def _dbt(project: Project, *arguments: str, failed: str) -> None:
+def _dbt(project: Project, *arguments: str, failed: str, weeks: Sequence[IsoWeek] = ()) -> None:
     command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
     allowed = Limits.of(project.env).build.total_seconds()
-    env = {**project.env, "LAKEHOUSE_GIT_COMMIT": project.commit() or "", "LAKEHOUSE_LEASE": held_number("weekly")}
+    env = {
+        **project.env,
+        # No var: for another value of one, dbt parses the whole project again.
+        "LAKEHOUSE_WEEKS": ",".join(map(str, weeks)),
+        "LAKEHOUSE_GIT_COMMIT": project.commit() or "",
+        "LAKEHOUSE_LEASE": held_number("weekly"),
+    }
     code, output = _run(command, project.directory, env, allowed)
     if code is None:
         raise DeadlineError(f"dbt {arguments[0]}", "LAKEHOUSE_BUILD_TIMEOUT", allowed)

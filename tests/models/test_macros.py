@@ -95,6 +95,7 @@ def test_a_variable_that_cannot_be_meant_is_refused(
 
     context = {
         "var": lambda name, default="": variables.get(name, default),
+        "env_var": lambda name, default: default,
         "exceptions": {"raise_compiler_error": refuse},
         "modules": {"re": re, "datetime": datetime_module},
     }
