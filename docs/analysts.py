@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -105,6 +106,7 @@ def page(title: str, manifest: DbtManifest, catalog: Catalog | None, target: Tar
     ).get_template("analysts.html")
     return template.render(
         title=title,
+        decimal=Decimal,
         written=in_words(datetime.now(UTC)),
         tables=tables(manifest, models, catalog, target),
         names={model.unique_id: model.name for model in models},

@@ -177,15 +177,17 @@ def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtMa
     )
 
 
-def test_the_newest_published_version_is_shown(compiled_project: DbtManifest, tmp_path: Path) -> None:
+def test_the_newest_published_version_is_shown_with_its_figures(compiled_project: DbtManifest, tmp_path: Path) -> None:
     target = LocalTarget(tmp_path / "exports")
     for week in ("2020-W52", "2020-W53"):
         staged = tmp_path / week
         staged.mkdir()
         file = staged / "rows.csv"
         file.write_text("a\n1\n")
-        publish(target, file, replace(draft(week), dataset="order_lines"), (), staged)
-    assert "order_lines: 2020-W53, version 1, 1 rows" in page("Shop", compiled_project, None, target)
+        totals = {"line_amount": "1292817.70", "quantity": "15124"}
+        publish(target, file, replace(draft(week), dataset="order_lines", control_totals=totals), (), staged)
+    shown = "order_lines: 2020-W53, version 1, 1 rows, line_amount 1,292,817.70, quantity 15,124"
+    assert shown in page("Shop", compiled_project, None, target)
 
 
 def test_freshness_is_the_time_of_the_newest_snapshot(
