@@ -30,6 +30,7 @@ def scaffold(
         list[str] | None,
         typer.Option(help="The class of a column, sku=none for instance; repeatable.", metavar="COLUMN=CLASS"),
     ] = None,
+    up_to: Annotated[files.UpTo, typer.Option(help="The last model to write.")] = files.UpTo.EXPORT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show columns and classes, and write nothing.")] = False,
 ) -> None:
     """Write the models of a new topic, from its registered schema to a weekly CSV file, to be edited.
@@ -49,6 +50,6 @@ def scaffold(
     console.print(f"one row per {new.key}, in the week of {new.at}")
     if dry_run:
         return
-    for file in files.write(PROJECT_ROOT, new):
+    for file in files.write(PROJECT_ROOT, new, up_to):
         console.print(f"wrote {file}")
-    console.print(f"Now: make lint; lakehouse ingest run {topic}; dbt build --select +{new.models['export']}")
+    console.print(f"Now: make lint; lakehouse ingest run {topic}; dbt build --select +{new.models[up_to]}")

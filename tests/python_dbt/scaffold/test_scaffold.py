@@ -24,7 +24,7 @@ from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.pii import check, masks, proof
 from python_dbt.scaffold import columns, files
 from python_dbt.scaffold.columns import Column
-from python_dbt.scaffold.files import New
+from python_dbt.scaffold.files import New, UpTo
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.bronze.columns import landed_columns
 from python_ingest.declare.spark_types import children
@@ -218,6 +218,20 @@ def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project:
     assert contents(project) == written
 
 
+@pytest.mark.parametrize(
+    ("up_to", "behind_masks"), [(UpTo.MASKED, set()), (UpTo.MART, {"marts"}), (UpTo.EXPORT, {"marts", "exports"})]
+)
+def test_no_model_is_written_behind_the_last_one_that_is_asked_for(
+    project: Path, up_to: UpTo, behind_masks: set[str]
+) -> None:
+    wrote = files.write(project, new(record("one", id="long")), up_to)
+    layers = {path.parts[1] for path in wrote if path.suffix == ".sql" and path.parts[0] == "models"}
+    assert layers == {"staging", "intermediate", *behind_masks}
+    lists = (project / "macros" / "topics.sql").read_text()
+    assert "int_product_returns_deduplicated" in lists
+    assert ("fct_product_returns" in lists) == (up_to == UpTo.EXPORT)
+
+
 def contents(project: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in (project / "models").rglob("*") if path.is_file()}
 
@@ -228,12 +242,14 @@ def test_what_is_written_passes_lint(project: Path) -> None:
     people = record("person", id="long", email="string", name="string", zip="string", birth="string", at=TIME)
     wrote = files.write(project, new(people, key="id"))
     plain = ("avro", "struct<`id`: bigint>", columns_of(EVERY_TYPE, a_text="none"))
-    wrote += files.write(project, files.new_topic("every", "returns", "every_types", plain, "a_text", None))
+    wrote += files.write(
+        project, files.new_topic("every", "returns", "every_types", plain, "a_text", None), UpTo.MASKED
+    )
     # Words of SQL and of YAML.
     words = random.Random(SEED).sample(sorted(columns.RESERVED | columns.KEYWORDS), 30)
     fields = dict.fromkeys([*words, "no", "y", "camelCase"], "int")
     bare = ("string", "string", columns_of(record("one", **fields)))
-    wrote += files.write(project, files.new_topic("bare", "payments", "notes", bare, None, None))
+    wrote += files.write(project, files.new_topic("bare", "payments", "notes", bare, None, None), UpTo.MART)
     topics = {declaration.topic: declaration for declaration in read_declarations(project / "models")}
     assert {"shop.returns", "every", "bare", "payments"} <= topics.keys()
     assert topics["every"].key == "avro"
