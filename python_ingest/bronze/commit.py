@@ -47,15 +47,15 @@ REFUSALS = (
 class BatchMetadata:
     """The metadata of a batch in the summary of its snapshot, under `lakehouse.*`.
 
-    `read_until` maps every partition read so far to its next offset. `schema_ids` are the value
-    schemas that the batch could decode. The number of rows is Iceberg's `added-records`; dead
-    letters are counted from the statistics of the added files.
+    `read_until` maps every partition read so far to its next offset, None if it is not known where partitions without
+    rows began. `schema_ids` are the value schemas that the batch could decode. The number of rows is Iceberg's
+    `added-records`; dead letters are counted from the statistics of the added files.
     """
 
     writer: str
     batch: int
     ranges: tuple[OffsetRange, ...]
-    read_until: Mapping[int, int]
+    read_until: Mapping[int, int] | None
     schema_ids: tuple[int, ...]
     generation: int = 0
 
@@ -66,8 +66,8 @@ class BatchMetadata:
             property_keys.WRITER: self.writer,
             property_keys.BATCH: str(self.batch),
             property_keys.RANGES: json.dumps(ranges),
-            property_keys.READ_UNTIL: json.dumps(self.read_until),
             property_keys.SCHEMA_IDS: json.dumps(self.schema_ids),
+            **({} if self.read_until is None else {property_keys.READ_UNTIL: json.dumps(self.read_until)}),
             **({property_keys.GENERATION: str(self.generation)} if self.generation else {}),
         }
 

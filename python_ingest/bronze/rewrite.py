@@ -89,7 +89,8 @@ def replace_rows(
     identifier = ".".join(table.name())
     wait_for_clock(identifier, table.metadata)
     base = position_of(table)
-    metadata = BatchMetadata(writer, base.last_batch + 1, (), base.next_offsets, schema_ids, base.generation)
+    read_until = base.next_offsets if base.has_metadata else None
+    metadata = BatchMetadata(writer, base.last_batch + 1, (), read_until, schema_ids, base.generation)
     # A separate session: the batch's metadata goes into the summary of every snapshot that it commits.
     spark = spark.newSession()
     for key, value in metadata.properties().items():

@@ -13,12 +13,14 @@ from py4j.protocol import Py4JError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from python_common.catalog.catalog import make_namespace
 from python_common.catalog.commits import CommitConflict
 from python_ingest.bronze import commit, tables, topic_identity
 from python_ingest.bronze.positions import Position, position_of
+from python_ingest.bronze.rewrite import REPLAY, replace_rows
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
@@ -39,6 +41,11 @@ BATCH_COLUMNS = ("ingest_batch", "ingested_at")
 def plan(topic: TopicFixture, *ranges: OffsetRange) -> BatchPlan:
     state = Broker(topic.settings, 10).describe(topic.name)
     return BatchPlan(state, position_of(topic.table()), list(ranges))
+
+
+def renumbered(landed: DataFrame, batch: int) -> DataFrame:
+    """Return the rows as a replay has them that changes all."""
+    return landed.withColumn("ingest_batch", F.lit(batch).cast("bigint"))
 
 
 def test_a_run_without_new_rows_leaves_the_snapshot_alone(topic: TopicFixture) -> None:
@@ -367,12 +374,18 @@ def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(
     assert_exactly_once(topic, 5)
 
 
-def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that_notes_it(topic: TopicFixture) -> None:
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that_notes_it(
+    topic: TopicFixture, is_rewritten: bool
+) -> None:
+    """A replay or an erasure that follows knows no more than the files."""
     produce(topic, 4, partitions=(1,))
     topic.land_well(Options(max_records=2, wait=10))
     name = topic.declaration.identifier
     topic.sql(f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     topic.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+    if is_rewritten:
+        assert replace_rows(topic.spark, topic.table(), "", renumbered, "true", REPLAY) == 4
     produce(topic, 4, start=4, partitions=(0,))
     topic.delete_records(0, 3)
     assert "retention deleted offsets 0 to 2 of partition 0" in str(topic.land().error)
