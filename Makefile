@@ -59,8 +59,8 @@ browser: ## Install Chromium, in which a test looks at the report
 		|| { echo "setup: installing chromium"; apt-get update --quiet && apt-get install --yes --quiet chromium; } >&2 \
 		|| { echo "error: there is no Chromium. Install it so that chromium is on the PATH." >&2; exit 1; }
 
-up: setup ## Start broker, registry, Thrift server and mail server
-	@$(RUN) lakehouse stack up
+up: setup ## Start broker, registry, Thrift server and mail server, with Spark as conf/small-data.conf has it
+	@LAKEHOUSE_SPARK_CONF="$${LAKEHOUSE_SPARK_CONF:-$(CURDIR)/conf/small-data.conf}" $(RUN) lakehouse stack up
 
 down: setup ## Stop them; the data stays (lakehouse stack down --wipe deletes it)
 	@$(RUN) lakehouse stack down

@@ -1,8 +1,8 @@
-"""Spark that generates no code: that takes a cold one longer than a small table's rows.
+"""Spark that generates no code.
 
 That of the main lake, of a cluster and of most tests generates it.
 """
 
-from pathlib import Path
+from python_common.config.environment import PROJECT_ROOT
 
-INTERPRETED = {"LAKEHOUSE_SPARK_CONF": str(Path(__file__).with_suffix(".conf"))}
+INTERPRETED = {"LAKEHOUSE_SPARK_CONF": str(PROJECT_ROOT / "conf" / "small-data.conf")}
