@@ -5,7 +5,8 @@ Nothing outside imports it; one may import another.
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -45,4 +46,25 @@ def table_of(name: str, *figures: str) -> Table:
     table.add_column(name)
     for figure in figures:
         table.add_column(figure, justify="right", vertical="bottom")
+    return table
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure, and the limit that it has to keep: at most, or at least, so much."""
+
+    name: str
+    figure: float
+    limit: float
+    at_least: bool = False
+
+
+def goals_of(goals: Iterable[Goal]) -> Table:
+    """Return the table of goals, each with its figure, and the ratio of the figure to the limit."""
+    table = table_of("\ngoal", "limit", "figure", "of the limit", "")
+    for goal in goals:
+        is_met = goal.figure >= goal.limit if goal.at_least else goal.figure <= goal.limit
+        limit = f"{'>=' if goal.at_least else '<='} {goal.limit:g}"
+        ratio = f"{goal.figure / goal.limit:.2f}"
+        table.add_row(goal.name, limit, f"{goal.figure:,.2f}", ratio, "met" if is_met else "missed")
     return table

@@ -4,7 +4,7 @@ import shutil
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import run
+from bench import Goal, goals_of, run, table_of
 from bench.ingest import commands, topic
 from bench.ingest.history import PER_DAY, plant
 from bench.ingest.peer import Job, Peer
@@ -27,6 +27,8 @@ AROUND = 10
 LOOKS = 10
 # Of what a batch or a look costs after a long history, in what it costs after a short one.
 GOAL = 1.5
+# Flink's checkpoints of a long topic, and what the ingester does with as many seconds or with so many records.
+COMMIT_SECONDS, COMMIT_RECORDS = 10, 300_000
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -35,7 +37,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="How often each peer takes its turn; 0 leaves them out.")] = 3,
     peers: Annotated[str, typer.Option(help="Which take part, in this order.")] = "ingester,flink,plain,floor",
     batches: Annotated[int, typer.Option(help="Land so many batches of 1,000 records; 0: do not.")] = 1_000,
-    backlog: Annotated[int, typer.Option(help="Land a backlog of so many records; 0: do not.")] = 0,
+    backlog: Annotated[int, typer.Option(help="Land so many records with many commits; 0: do not.")] = 0,
     history: Annotated[str, typer.Option(help="Land after the metadata of so many batches, as 10,1000.")] = "",
     topics: Annotated[int, typer.Option(help="Land so many topics, with and without news; 0: do not.")] = 0,
     home: Annotated[Path | None, typer.Option(help="Keep the topics here for the next run.")] = None,
@@ -45,7 +47,7 @@ def main(
     Every table is counted after it was landed; a job with a wrong count has no figures.
     """
     names = peers.split(",")
-    commands.require(names if rounds else ["ingester"])
+    commands.require(names if rounds or backlog else ["ingester"])
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as temporary,
         running(home or Path(temporary), "kafka", "registry") as (settings, _),
@@ -56,7 +58,7 @@ def main(
         if batches:
             land_small_batches(bench, batches)
         if backlog:
-            land_backlog(bench, backlog)
+            land_backlog(bench, backlog, "flink" in names)
         if history:
             land_after_history(bench, [int(batches) for batches in history.split(",")])
         if topics:
@@ -112,7 +114,7 @@ def compare(bench: Bench, records: int, rounds: int, names: list[str]) -> None:
     for number in range(1, rounds + 1):
         for peer_name in names:
             with bench.start(peer_name, name) as peer:
-                for kind, batch_records in jobs(peer_name, records, measured):
+                for kind, batch_records in jobs(peer_name, records):
                     job = bench.land(peer, records, batch_records, peer_name != "floor")
                     if job is None:
                         continue
@@ -122,19 +124,15 @@ def compare(bench: Bench, records: int, rounds: int, names: list[str]) -> None:
                         f" {job.cpu_seconds / records * 1e6:.1f} CPU s per million"
                     )
     console.print(comparison(measured, records))
+    console.print(goals_of(goals_of_one_batch(measured)))
 
 
-def jobs(peer: str, records: int, measured: Mapping[tuple[str, str], list[Job]]) -> Iterator[tuple[str, int]]:
-    """Yield what a peer does in a round: each job's kind, and the most records in one of its batches.
-
-    Flink commits every 10 seconds. How many records that is for the ingester, its warm jobs have shown.
-    """
+def jobs(peer: str, records: int) -> Iterator[tuple[str, int]]:
+    """Yield what a peer does in a round: each job's kind, and the most records in one of its batches."""
     yield from [("cold", records), ("warm", records)]
     if peer in ("ingester", "flink"):
         yield "warm", records
     if peer == "ingester":
-        if warm := measured.get((peer, "warm")):
-            yield "10 s batches", round(10 * records / min(job.seconds for job in warm))
         yield "ten batches", records // BATCHES
 
 
@@ -164,6 +162,15 @@ def comparison(measured: dict[tuple[str, str], list[Job]], records: int) -> Tabl
     return table
 
 
+def goals_of_one_batch(measured: dict[tuple[str, str], list[Job]]) -> Iterator[Goal]:
+    """Yield the goals of one batch beside Flink, where both were measured."""
+    for kind, at_least in (("warm", 1.5), ("cold", 1.3)):
+        ours, flink = measured.get(("ingester", kind)), measured.get(("flink", kind))
+        if ours and flink:
+            speed = statistics.median(job.seconds for job in flink) / statistics.median(job.seconds for job in ours)
+            yield Goal(f"one batch, {kind}: records/s of Flink's", speed, at_least, at_least=True)
+
+
 def land_small_batches(bench: Bench, batches: int) -> None:
     """Land batches of 1,000 records in one table, and print what one costs early and late."""
     size = 1_000
@@ -181,18 +188,48 @@ def land_small_batches(bench: Bench, batches: int) -> None:
         console.print(f"  with {count:,} batches in the table: {statistics.median(around):.2f}")
 
 
-def land_backlog(bench: Bench, records: int) -> None:
-    """Land a long backlog in batches of the default size, and print the peak memory."""
-    name = f"{TOPIC}-backlog-{records}"
+def land_backlog(bench: Bench, records: int, with_flink: bool) -> None:
+    """Land a long topic in one batch and with many commits, each job in a new process, and print its goals.
+
+    The ingester ends a batch by records. How many it lands in 10 seconds, its single batch shows.
+    """
+    name = f"{TOPIC}-{records}"
     bench.fill(name, records)
-    with bench.start("ingester", name) as peer:
-        job = bench.land(peer, records, 1_000_000)
-    if job is None:
+    table = table_of("job", "records/s", "CPU s per\nmillion", "commits", "s per\ncommit", "peak\nMiB")
+
+    def landed(peer_name: str, what: str, batch_records: int) -> Job | None:
+        with bench.start(peer_name, name) as peer:
+            job = bench.land(peer, records, batch_records)
+        if job is not None:
+            figures = f"{records / job.seconds:,.0f}", f"{job.cpu_seconds / records * 1e6:.1f}"
+            commits = len(job.batch_cpu_seconds)
+            each = (f"{commits:,}", f"{job.seconds / commits:.1f}") if commits else ("-", "-")
+            table.add_row(what, *figures, *each, f"{job.peak_bytes / 2**20:,.0f}")
+            console.print(f"{what}: {job.seconds:.0f} s")
+        return job
+
+    flink = landed("flink", f"flink, a checkpoint each {COMMIT_SECONDS} s", records) if with_flink else None
+    one = landed("ingester", "ingester, one batch", records)
+    if one is None:
         return
-    console.print(
-        f"backlog of {records:,}: {records / job.seconds:,.0f} records/s,"
-        f" {job.cpu_seconds / records * 1e6:.1f} CPU s per million, peak {job.peak_bytes / 2**20:,.0f} MiB"
-    )
+    goals = []
+    in_time = round(COMMIT_SECONDS * records / one.seconds)
+    for what, batch_records in ((f"each {COMMIT_SECONDS} s", in_time), (f"each {COMMIT_RECORDS:,}", COMMIT_RECORDS)):
+        if batch_records >= records:
+            console.print(f"a commit {what}: that is the single batch of these records; no figures")
+            continue
+        job = landed("ingester", f"ingester, a commit {what}", batch_records)
+        if job is None:
+            continue
+        if flink is not None:
+            speed = flink.seconds / job.seconds
+            goals.append(Goal(f"{what}: records/s of Flink's", speed, 1.3, at_least=True))
+        further = (job.cpu_seconds - one.cpu_seconds) / (len(job.batch_cpu_seconds) - 1)
+        goals.append(Goal(f"{what}: CPU s per further batch", further, 0.3))
+        goals.append(Goal(f"{what}: peak of one batch's", job.peak_bytes / one.peak_bytes, 1))
+    console.print(f"\n{records:,} records, from the start of the process")
+    console.print(table)
+    console.print(goals_of(goals))
 
 
 def land_after_history(bench: Bench, sizes: list[int]) -> None:
