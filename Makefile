@@ -158,7 +158,7 @@ $(FLINK): bench/ingest/pom.xml bench/ingest/jars.lock | setup
 bench-ingest: $(FLINK) ## Measure the ingester against Flink SQL and others; takes half an hour
 	@$(RUN) python -m bench.ingest $(ARGS)
 
-bench-build: setup ## Measure the dbt build after an increment on short and long histories
+bench-build: setup ## Measure whole dbt builds beside DuckDB, and models after an increment on short and long histories
 	@$(RUN) python -m bench.build $(ARGS)
 
 bench-cluster: setup ## Measure landing and deduplication on workers of a Spark cluster, against one process

@@ -1,1 +1,1 @@
-"""The dbt build after the same increment on a short and on a long history."""
+"""The dbt build: whole, beside DuckDB, and model by model after the same increment on a short and a long history."""

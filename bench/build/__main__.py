@@ -1,4 +1,4 @@
-"""`python -m bench.build`: whole builds of the sample data, and models on histories of several sizes."""
+"""`python -m bench.build`: whole builds, and models, on histories of several sizes."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench import dbt, run, running_process, table_of
+from bench import dbt, goals_of, run, running_process, table_of
 from bench.build import history, whole
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
@@ -33,14 +33,21 @@ Figures = dict[tuple[str, str], float]
 
 
 def main(
+    whole_sizes: Annotated[
+        str, typer.Option("--whole", help="Rows of each topic's history in whole builds, one lake for each; '': none.")
+    ] = "16000,2000000,20000000",
     sizes: Annotated[
         str, typer.Option(help="Rows of history in each table, one lake for each; '' measures whole builds alone.")
     ] = "2000000,20000000",
     increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
 ) -> None:
-    """Measure whole builds, and increments of models, against a run without new batches and a full rebuild."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as home:
-        console.print(whole.figures(whole.measure(Path(home))))
+    """Measure whole builds beside DuckDB, and increments of models against a run without new batches and a rebuild."""
+    for size in map(int, filter(None, whole_sizes.split(","))):
+        with tempfile.TemporaryDirectory(prefix="bench-") as home:
+            builds = whole.measure(Path(home), size, console)
+        console.print(f"\nWhole builds with {size:,} rows of each topic")
+        console.print(whole.figures(builds))
+        console.print(goals_of(whole.goals(builds)))
     measured = {}
     for size in map(int, filter(None, sizes.split(","))):
         with (
@@ -60,9 +67,9 @@ def measure(settings: Settings, server: psutil.Process, size: int, increment: in
         console.print(f"{size:,} rows: history")
         history.add_history(cursor, size)
         dbt("build", "--exclude-resource-type", "test", "unit_test", "snapshot", "--exclude", "exports", "ops")
-        history.add_increment(cursor, size, increment, batch=2)
+        history.add_increment(cursor, size, size, increment, batch=2)
         dbt("run", "--select", *MODELS)
-        history.add_increment(cursor, size, increment, batch=3)
+        history.add_increment(cursor, size, size + increment, increment, batch=3)
         figures = {(model, "increment"): cpu_seconds(server, model) for model in MODELS}
         figures |= {(model, "no new batches"): cpu_seconds(server, model) for model in MODELS}
         figures |= {(model, "rebuild"): cpu_seconds(server, model, "--full-refresh") for model in MODELS}

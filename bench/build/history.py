@@ -1,4 +1,4 @@
-"""Puts a history and increments into bronze by Spark SQL: payments, web shop orders and their items."""
+"""Puts a history and increments into bronze by Spark SQL: payments, web shop orders and their items, or all topics."""
 
 from collections.abc import Mapping
 
@@ -46,31 +46,72 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "__deleted": "'false'",
     },
 }
+# What whole builds have besides.
+_OTHER_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "pizza_orders": {
+        "store_id": "cast(1 + key % 10 as int)",
+        "store_order_id": "cast(key div 10 as int)",
+        "coupon_code": "cast(1000 + key % 1000 as int)",
+        "date": "date '2022-01-01'",
+        "status": "'accepted'",
+        "customer": f"named_struct('registertime', 1500000000000 + key % {CUSTOMERS}, 'userid',"
+        f" concat('User_', key % {CUSTOMERS}), 'regionid', concat('Region_', key % 9), 'gender', 'OTHER')",
+        "order_lines": f"transform(sequence(1, 2), line -> named_struct('product_id', cast(key % {PRODUCTS} as int),"
+        " 'category', concat('category ', line), 'quantity', line, 'unit_price', cast(2.5 as double),"
+        " 'net_price', cast(2.5 * line as double)))",
+    },
+    "stock_trades": {
+        "side": "if(key % 2 = 0, 'BUY', 'SELL')",
+        "quantity": "cast(1 + key % 5000 as int)",
+        "symbol": "concat('ZZ', key % 9)",
+        "price": "cast(1 + key % 1000 as int)",
+        "account": "'ABC123'",
+        "userid": f"concat('User_', key % {CUSTOMERS})",
+    },
+}
 _PRODUCTS = {
     "productid": "cast(key as int)",
     "productname": "'Boots'",
     "price": "cast(9.99 as decimal(10, 2))",
     "__deleted": "'false'",
 }
+_PERSONS: Mapping[str, Mapping[str, str]] = {
+    "shiftleft_public_customers": {
+        "customerid": "cast(key as int)",
+        "customername": "concat('Name ', key)",
+        "email": "concat(key, '@example.com')",
+        "segment": "'Premium'",
+        "shipping_address_id": "cast(key as string)",
+        "billing_address_id": "cast(key as string)",
+        "__deleted": "'false'",
+    },
+    "shiftleft_public_addresses": {
+        "addressid": "cast(key as string)",
+        "street": "'Main Street 1'",
+        "city": "'Springfield'",
+        "state": "concat('State ', key % 50)",
+        "postalcode": "'12345'",
+        "country": "'US'",
+        "__deleted": "'false'",
+    },
+}
 
 
-def add_history(cursor: hive.Cursor, size: int) -> None:
-    """Put `size` rows into each table, as batch 1."""
-    _insert(
-        cursor,
-        "shiftleft_public_products",
-        _PRODUCTS,
-        f"select id, id as key, 0 as shift from range({PRODUCTS})",
-        1,
-        size,
-    )
-    for table, columns in _COLUMNS.items():
-        _insert(cursor, table, columns, f"select id, id as key, 0 as shift from range({size})", 1, size)
+def add_history(cursor: hive.Cursor, size: int, whole: bool = False) -> None:
+    """Put `size` rows into each table, as batch 1; `whole` fills the tables of all topics."""
+    rows_of = dict.fromkeys((*_COLUMNS, *(_OTHER_COLUMNS if whole else ())), size)
+    rows_of |= {"shiftleft_public_products": PRODUCTS}
+    rows_of |= dict.fromkeys(_PERSONS if whole else (), CUSTOMERS)
+    every = {**_COLUMNS, **_OTHER_COLUMNS, **_PERSONS, "shiftleft_public_products": _PRODUCTS}
+    for table, count in rows_of.items():
+        _insert(cursor, table, every[table], f"select id, id as key, 0 as shift from range({count})", 1, size)
 
 
-def add_increment(cursor: hive.Cursor, size: int, increment: int, batch: int) -> None:
-    """Put `increment` rows into each table that follow `size` rows of history, as one batch."""
-    first = size + (batch - 2) * increment
+def add_increment(cursor: hive.Cursor, size: int, first: int, increment: int, batch: int, whole: bool = False) -> None:
+    """Put `increment` rows into each table, as one batch: the numbers from `first` on, after `size` rows of history.
+
+    With `whole` also into those of store orders and trades.
+    """
     new, copies = int(increment * NEW), int(increment * COPIES)
     keys = f"""
         select
@@ -79,7 +120,7 @@ def add_increment(cursor: hive.Cursor, size: int, increment: int, batch: int) ->
             if(number < {new + copies}, 0, 3600) as shift
         from (select id, id - {first} as number from range({first}, {first + increment}))
     """
-    for table, columns in _COLUMNS.items():
+    for table, columns in {**_COLUMNS, **(_OTHER_COLUMNS if whole else {})}.items():
         _insert(cursor, table, columns, keys, batch, size)
 
 

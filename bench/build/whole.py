@@ -1,60 +1,71 @@
-"""Whole builds of the sample data with tests: the first, without new batches, with some, and with nothing skipped."""
+"""Whole builds of a history with tests: in full, without new batches, after some, with nothing skipped; in DuckDB."""
 
 import resource
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import psutil
+from rich.console import Console
 from rich.table import Table
 
-from bench import dbt, running_process, table_of
-from local_stack.sample_data import load
+from bench import Goal, dbt, running_process, table_of
+from bench.build import duckdb_peer, history
+from bench.export.work import in_process
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
-from python_common.config.settings import Settings
+from python_common.spark import thrift
+from tests.support import bronze
 
-produce = partial(load, orders=2_000, seed=1, weeks=4)
+# The last, which has a goal, finds a server that has compiled its MERGEs.
+INCREMENTS = 20_000, 100
+# The exported week: that in which histories end and most new rows follow.
+WEEK = "2026-W40"
+WALL_GOAL, CPU_GOAL, SHARE_GOAL = 15, 20, 0.5
 
 
 @dataclass(frozen=True)
 class Build:
-    """What one `dbt build` took: seconds, and CPU seconds of the Thrift server and of dbt."""
+    """What one `dbt build` took: seconds, and CPU seconds of the engine and of dbt."""
 
     name: str
     wall: float
-    server: float
+    engine: float
     dbt: float
 
     @property
     def cpu(self) -> float:
         """CPU seconds of both."""
-        return self.server + self.dbt
+        return self.engine + self.dbt
 
 
-def measure(home: Path) -> list[Build]:
-    """Build what is in Kafka but for the last day of payments, again, with these, and with nothing skipped."""
-    with running(home, "kafka", "registry", "thrift") as (settings, started):
+def measure(home: Path, size: int, console: Console) -> list[Build]:
+    """Build a history, again, with rows of two increments, with nothing skipped, and in full; then in DuckDB."""
+    with running(home, "thrift") as (settings, started):
         server = running_process(started["thrift"])
-        produce(settings, behind="payments")
-        known = land(settings)
-        builds = [build("first, cold server", server), build("no new batches", server)]
-        produce(settings)
-        new_payments = land(settings) - known
-        builds.append(build(f"{new_payments} new payments", server))
-        builds.append(build("nothing skipped", server, "--vars", "skip_unchanged: false"))
-    return builds
+        bronze.create(load_catalog(settings))
+        builds = []
 
+        def measured(name: str, *arguments: str, skip: str = "true") -> None:
+            variables = f"{{week: {WEEK}, skip_unchanged: {skip}}}"
+            builds.append(build(name, server, "--vars", variables, *arguments))
+            console.print(f"{size:,} rows: {name}, {builds[-1].wall:.0f} s")
 
-def land(settings: Settings) -> int:
-    """Land what is in Kafka; return the rows of payments."""
-    command = [str(Path(sys.executable).with_name("lakehouse")), "ingest", "run"]
-    subprocess.run(command, cwd=PROJECT_ROOT, check=True, stdout=subprocess.DEVNULL)
-    return int(load_catalog(settings).load_table("bronze.payments").scan().count())
+        with thrift.connect(settings) as cursor:
+            console.print(f"{size:,} rows: history")
+            history.add_history(cursor, size, whole=True)
+            measured("full, cold server")
+            measured("no new batches")
+            first = size
+            for batch, rows in enumerate(INCREMENTS, start=2):
+                history.add_increment(cursor, size, first, rows, batch, whole=True)
+                first += rows
+                measured(f"{rows:,} new rows")
+            measured("nothing skipped", skip="false")
+            measured("full", "--full-refresh", skip="false")
+        peer = in_process(duckdb_peer.build, settings, home / "peer")
+    return [*builds, Build("full, DuckDB", peer["wall"], peer["cpu"], 0)] if "wall" in peer else builds
 
 
 def build(name: str, server: psutil.Process, *arguments: str) -> Build:
@@ -72,10 +83,25 @@ def _children() -> float:
 
 
 def figures(builds: list[Build]) -> Table:
-    """Return the table of the builds, the last of which is what the others are compared with."""
-    table = table_of("build", "wall s", "Thrift CPU s", "dbt CPU s", "wall of all", "CPU of all")
-    everything = builds[-1]
+    """Return the table of the builds, against the full one on a warm server."""
+    table = table_of("\nbuild", "\nwall s", "engine\nCPU s", "dbt\nCPU s", "wall\nof full", "CPU\nof full")
+    full = _named(builds, "full")
     for done in builds:
-        ratios = f"{done.wall / everything.wall:.2f}", f"{done.cpu / everything.cpu:.2f}"
-        table.add_row(done.name, f"{done.wall:.1f}", f"{done.server:.1f}", f"{done.dbt:.1f}", *ratios)
+        ratios = f"{done.wall / full.wall:.2f}", f"{done.cpu / full.cpu:.2f}"
+        table.add_row(done.name, f"{done.wall:.1f}", f"{done.engine:.1f}", f"{done.dbt:.1f}", *ratios)
     return table
+
+
+def goals(builds: list[Build]) -> Iterator[Goal]:
+    """Yield the goals of builds without new batches and with few new rows."""
+    idle, full = _named(builds, "no new batches"), _named(builds, "full")
+    few = _named(builds, f"{INCREMENTS[-1]:,} new rows")
+    yield Goal(f"{idle.name}: wall s", idle.wall, WALL_GOAL)
+    yield Goal(f"{idle.name}: CPU s", idle.cpu, CPU_GOAL)
+    yield Goal(f"{few.name}: wall of full", few.wall / full.wall, SHARE_GOAL)
+    yield Goal(f"{few.name}: CPU of full", few.cpu / full.cpu, SHARE_GOAL)
+
+
+def _named(builds: list[Build], name: str) -> Build:
+    [build] = [build for build in builds if build.name == name]
+    return build

@@ -1,0 +1,136 @@
+"""The peer of a whole build: its models and tests in DuckDB, on the files of the same bronze tables and seeds."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import sqlglot
+from pyiceberg.catalog import Catalog
+from sqlglot import exp
+
+from bench.export.work import Figures
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_export.csv.snapshot_rows import whole_files
+
+# As much as the Thrift server's heap, and two cores. Without an order of rows it needs less memory.
+LIMITS: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "2GB",
+    "threads": 2,
+    "preserve_insertion_order": False,
+}
+SLOW_SECONDS = 10
+# Spark's functions that DuckDB lacks. Sums that do not fit are errors in DuckDB; the data has none.
+MACROS = "safe_add(a, b) as a + b", "safe_multiply(a, b) as a * b", "try_sum(a) as sum(a)"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A model or a test: its name, its relation, DuckDB's SQL, and the rows that Spark's test found."""
+
+    name: str
+    kind: str
+    relation: str
+    sql: str
+    failures: int
+
+
+def build(settings: Settings, directory: Path) -> Figures:
+    """Run what the last `dbt build` ran, in its order; return wall and CPU seconds.
+
+    It prints what DuckDB cannot run. The translation of the SQL is not measured. There are no figures if a table has
+    not as many rows as Spark's, or a test finds other rows, which is printed.
+    """
+    catalog = load_catalog(settings)
+    nodes = list(_nodes(Path(os.environ["DBT_TARGET_PATH"])))
+    database = duckdb.connect(directory / "peer.duckdb", config={**LIMITS, "temp_directory": str(directory / "temp")})
+    database.execute("set timezone = 'UTC'; set enable_progress_bar = false")
+    _prepare(database, catalog, Path(settings.needed("pii_key_file")))
+    for schema in {node.relation.partition(".")[0] for node in nodes}:
+        database.execute(f"create schema if not exists {schema}")
+    wall, cpu = time.monotonic(), time.process_time()
+    wrong = {}
+    done = []
+    for node in nodes:
+        started = time.monotonic()
+        try:
+            if node.kind == "test":
+                wrong[node.name] = _count(database, f"({node.sql}) as failures") != node.failures
+            else:
+                database.execute(f"create {node.kind} {node.relation} as {node.sql}")
+        except duckdb.Error as error:
+            print(f"DuckDB cannot run {node.name}: {str(error).partition(chr(10))[0]}", flush=True)
+            continue
+        done.append(node)
+        if (seconds := time.monotonic() - started) > SLOW_SECONDS:
+            print(f"DuckDB: {node.name}, {seconds:.0f} s", flush=True)
+    figures = {"wall": time.monotonic() - wall, "cpu": time.process_time() - cpu}
+    for node in done:
+        if node.kind == "table":
+            rows = catalog.load_table(node.relation).scan().count()
+            wrong[node.relation] = _count(database, node.relation) != rows
+    if differing := [name for name, differs in wrong.items() if differs]:
+        print(f"DuckDB: wrong, {', '.join(differing)} differ from Spark's; no figures", flush=True)
+        return {}
+    return figures
+
+
+def _count(database: duckdb.DuckDBPyConnection, relation: str) -> int:
+    [[rows]] = database.execute(f"select count(*) from {relation}").fetchall()
+    return int(rows)
+
+
+def _nodes(target: Path) -> Iterator[Node]:
+    """Yield the models and tests of the last dbt command in the order in which they ended."""
+    known = json.loads((target / "manifest.json").read_text())["nodes"]
+    for result in json.loads((target / "run_results.json").read_text())["results"]:
+        node = known.get(result["unique_id"], {})
+        if node.get("resource_type") not in ("model", "test"):
+            continue
+        sql = _in_duckdb(result["compiled_code"])
+        config = node["config"]
+        if config.get("incremental_strategy") == "affected_keys":
+            columns = f"is_gone{', affected_key' if config.get('affected_key') else ''}"
+            sql = f"select * exclude ({columns}) from ({sql}) as computed where not is_gone"
+        kind = {"test": "test", "view": "view"}.get(config["materialized"], "table")
+        yield Node(node["name"], kind, f"{node['schema']}.{node['alias']}", sql, result["failures"] or 0)
+
+
+def _in_duckdb(sql: str) -> str:
+    """Translate Spark's SQL: sqlglot does, but for what is here."""
+    return str(sqlglot.parse_one(sql, dialect="spark").transform(_portable).sql("duckdb"))
+
+
+def _portable(node: Any) -> Any:
+    if isinstance(node, exp.Pad):
+        node.set("this", exp.cast(node.this, "text"))
+    elif isinstance(node, exp.GenerateSeries) and not node.args.get("step") and node.args["start"].is_type("date"):
+        node.set("step", exp.Interval(this=exp.Literal.string("1"), unit=exp.var("day")))
+    elif isinstance(node, exp.Mode):
+        # Whichever of equally frequent values.
+        node.set("deterministic", None)
+    elif isinstance(node, exp.Anonymous) and node.name.lower() == "xxhash64":
+        node.set("this", "hash")
+    elif isinstance(node, exp.Extract) and node.name.lower() == "dayofweek_iso":
+        node.set("this", exp.var("isodow"))
+    return node
+
+
+def _prepare(database: duckdb.DuckDBPyConnection, catalog: Catalog, key_file: Path) -> None:
+    """Make macros, the masking key's table, and views of the Parquet files of bronze tables and seeds."""
+    for macro in MACROS:
+        database.execute(f"create macro {macro}")
+    key = key_file.read_text().strip()
+    database.execute("attach ':memory:' as spark_catalog")
+    database.execute('create schema spark_catalog."default"')
+    database.execute('create table spark_catalog."default".pii_pads as select ? as value', [key])
+    for schema in ("bronze", "reference"):
+        database.execute(f"create schema {schema}")
+        for identifier in catalog.list_tables(schema):
+            files = whole_files(list(catalog.load_table(identifier).scan().plan_files()))
+            database.execute(f"create view {'.'.join(identifier)} as select * from read_parquet({files})")
