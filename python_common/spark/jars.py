@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ET
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -60,7 +61,7 @@ class Artifact:
     @property
     def is_archive(self) -> bool:
         """Whether the file is unpacked into its folder."""
-        return self.type == "tar.gz"
+        return self.type in {"tar.gz", "zip"}
 
 
 def read_pom(pom: Path) -> tuple[set[Artifact], set[str]]:
@@ -146,7 +147,12 @@ def _provide(artifact: Artifact, sha256: str, target: Path) -> None:
     archive = target / artifact.file_name
     _download(artifact, sha256, archive)
     shutil.rmtree(folder)
-    shutil.unpack_archive(archive, folder)
+    if artifact.type == "zip":
+        # shutil leaves out files with two dots in their name, as some of Trino have.
+        with zipfile.ZipFile(archive) as files:
+            files.extractall(folder)
+    else:
+        shutil.unpack_archive(archive, folder)
     archive.unlink()
     unpacked.write_text(sha256)
 

@@ -4,6 +4,7 @@ import hashlib
 import io
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,15 @@ POM = """\
         </dependency>
       </dependencies>
     </profile>
+    <profile>
+      <id>plugins</id>
+      <properties><excludeTransitive>true</excludeTransitive></properties>
+      <dependencies>
+        <dependency>
+          <groupId>org.plugin</groupId><artifactId>plugin</artifactId><version>5</version><type>zip</type>
+        </dependency>
+      </dependencies>
+    </profile>
   </profiles>
 </project>
 """
@@ -58,11 +68,20 @@ def archive() -> bytes:
     return file.getvalue()
 
 
+def zip_archive() -> bytes:
+    """Return a zip that holds plugin/org..app.jar: two dots are no way out of the folder."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as contents:
+        contents.writestr("plugin/org..app.jar", JAR)
+    return file.getvalue()
+
+
 FILES = {
     "/org/one/one/1.0/one-1.0.jar": JAR,
     "/org/two/two/2/two-2.jar": JAR[::-1],
     "/org/needed/needed/4/needed-4.jar": b"needed by two",
     "/org/app/app/3/app-3-all.tar.gz": archive(),
+    "/org/plugin/plugin/5/plugin-5.zip": zip_archive(),
 }
 
 
@@ -118,11 +137,14 @@ def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
 
 @pytest.fixture
 def pom(tmp_path: Path) -> Path:
-    """A pom of three folders, with its lock."""
+    """A pom of four folders, with its lock."""
     pom = tmp_path / "pom.xml"
     pom.write_text(POM)
-    folders = dict(zip(FILES, ("spark", "kafka", "kafka", "registry"), strict=True))
-    coordinates = ("org.one:one:1.0:jar", "org.two:two:2:jar", "org.needed:needed:4:jar", "org.app:app:3:tar.gz:all")
+    folders = dict(zip(FILES, ("spark", "kafka", "kafka", "registry", "plugins"), strict=True))
+    coordinates = (
+        *("org.one:one:1.0:jar", "org.two:two:2:jar", "org.needed:needed:4:jar"),
+        *("org.app:app:3:tar.gz:all", "org.plugin:plugin:5:zip"),
+    )
     lines = [
         f"{folder} {name} {hashlib.sha256(FILES[path]).hexdigest()}\n"
         for (path, folder), name in zip(folders.items(), coordinates, strict=True)
@@ -145,6 +167,7 @@ EXPECTED = {
     "kafka/two-2.jar": JAR[::-1],
     "kafka/needed-4.jar": b"needed by two",
     "registry/lib/app.jar": JAR,
+    "plugins/plugin/org..app.jar": JAR,
 }
 
 
