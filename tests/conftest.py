@@ -1,8 +1,9 @@
 """The session's stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
 Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
-is all of tests/cluster. A module that starts services itself is marked `stack`. `long` takes a test out of `make test`:
-random sequences, more seeds, faults of services, separate lakes. `make chaos` runs what is marked `chaos`.
+is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `long`
+takes a test out of `make test`: random sequences, more seeds, faults of services, separate lakes. `make chaos` runs
+what is marked `chaos`.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
@@ -63,8 +64,8 @@ def is_of_main_lake(item: pytest.Item) -> bool:
 
 def tier(item: pytest.Item) -> str:
     """Return the tier of a test: what has to run for it."""
-    if item.path.parent.name == "cluster":
-        return "cluster"
+    if item.path.parent.name in {"cluster", "trino"}:
+        return item.path.parent.name
     on_s3 = "s3" in getattr(item, "callspec", SimpleNamespace(params={})).params.values()
     uses_service = on_s3 or SERVICES & {*getattr(item, "fixturenames", ())}
     return "stack" if uses_service or item.get_closest_marker("stack") else "unit"

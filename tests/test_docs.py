@@ -90,5 +90,6 @@ def test_the_tested_versions_are_the_pinned_ones() -> None:
     versions = [pins[name] for name in ("pyspark", "pyiceberg", "dbt-core", "dbt-spark", "duckdb")]
     for artifact in ("iceberg-spark-runtime-[^<]*", "kafka-clients", "kafka_2.13", "apicurio-registry-app"):
         versions += re.findall(rf"<artifactId>{artifact}</artifactId>\s*<version>([^<]*)</version>", pom)
-    assert len(versions) == 9
+    versions += re.findall("<trino.version>(.*)</", (PROJECT_ROOT / "tests" / "trino" / "pom.xml").read_text())
+    assert len(versions) == 10
     assert [version for version in versions if version not in page] == []

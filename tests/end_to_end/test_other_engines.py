@@ -78,13 +78,13 @@ def test_other_engines_have_the_numbers_of_the_file(lake: Lake, versions: Path) 
     assert by_brand(namespace["by_brand"]) == published
     with thrift.connect(lake.settings) as cursor:
         for at, figures in ((moment, published), (now, restated)):
-            [sql] = snippets(lake, "sql", at)
+            sql, _ = snippets(lake, "sql", at)
             assert by_brand(thrift.rows(cursor, sql)) == figures
 
 
 def test_before_the_oldest_snapshot_there_is_no_answer(lake: Lake, versions: Path) -> None:
     moment = datetime(2020, 1, 1, tzinfo=UTC)
-    [sql] = snippets(lake, "sql", moment)
+    sql, _ = snippets(lake, "sql", moment)
     with thrift.connect(lake.settings) as cursor, pytest.raises(Exception, match="Cannot find a snapshot older than"):
         thrift.rows(cursor, sql)
     read, _, as_of = snippets(lake, "python", moment)

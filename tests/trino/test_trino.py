@@ -1,0 +1,233 @@
+"""The numbers that Trino reads by docs/other-engines.md, against the published file and PyIceberg."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import boto3
+import pytest
+from pyiceberg.catalog import Catalog
+
+from local_stack.temporary import own_environment
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from tests.conftest import run_dbt, run_lakehouse, started
+from tests.end_to_end.conftest import SMALL, Lake, produce, succeed
+from tests.end_to_end.test_other_engines import PAGE, Figures, by_brand, of_file, snippets
+from tests.support.services.interpreted import INTERPRETED
+from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.services.trino import TIME_ZONE, QueryError, Trino, running_trino
+from tests.support.services.weed import (
+    KEY,
+    READABLE,
+    READER_BUCKET,
+    READER_KEY,
+    READER_SECRET,
+    SECRET,
+    TABLE_BUCKET,
+    Weed,
+)
+
+SALES = "marts.fct_product_sales"
+READER_PASSWORD = "reader-secret-5d07"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lake(weed: Weed, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake in PostgreSQL and S3 with two published versions of a week, the second with late data."""
+    directory = tmp_path_factory.mktemp("lake")
+    properties = directory / "catalog.properties"
+    properties.write_text(f"jdbc.password = {PASSWORD}\n")
+    properties.chmod(0o600)
+    with own_environment(directory / "home"):
+        os.environ.update(
+            **weed.variables,
+            **INTERPRETED,
+            LAKEHOUSE_CATALOG_URI=postgres.database("lake"),
+            LAKEHOUSE_CATALOG_PROPERTIES=str(properties),
+            LAKEHOUSE_WAREHOUSE=f"s3://{READER_BUCKET}/warehouse",
+        )
+        boto3.client("s3").create_bucket(Bucket=READER_BUCKET)
+        try:
+            lake = Lake(started())
+            succeed(
+                {
+                    "first wave": lambda: produce(1, SMALL),
+                    "ingest": lambda: run_lakehouse("ingest", "run"),
+                    "export": lambda: run_lakehouse("export", "run", "product_sales", timeout=900),
+                    "second wave": lambda: produce(2, SMALL),
+                    "weekly": lambda: run_lakehouse("weekly", timeout=1200),
+                    "view": lambda: run_dbt("run", "--select", "fct_order_lines_excluded"),
+                }
+            )
+            yield lake
+        finally:
+            run_lakehouse("stack", "down", "--wipe")
+
+
+def copied(lake: Lake, catalog: Catalog, moment: datetime) -> datetime:
+    """Copy marts and exports to a catalog, product sales first as of a moment; return when they were so there."""
+    source = load_catalog(lake.settings)
+    for schema in ("marts", "exports"):
+        catalog.create_namespace(schema)
+        for name in lake.tables(schema):
+            table = source.load_table(name)
+            copy = catalog.create_table(name, table.schema())
+            rows = table.scan().to_arrow()
+            if name != SALES:
+                copy.append(rows)
+                continue
+            snapshot = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
+            assert snapshot is not None
+            copy.append(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow())
+            moment = datetime.now(UTC)
+            copy.overwrite(rows)
+    return moment
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A Trino, the catalog of its tables, and the figures of moments by the published files."""
+
+    trino: Trino
+    catalog: Catalog
+    figures: dict[datetime, Figures]
+
+
+@pytest.fixture(scope="module", params=["postgresql", "rest"])
+def reading(
+    request: pytest.FixtureRequest,
+    lake: Lake,
+    postgres: Postgres,
+    weed: Weed,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Reading]:
+    """Trino on the lake with the rights of its readers, or on copies of its tables behind REST."""
+    directory = tmp_path_factory.mktemp("trino")
+    versions = Path(lake.settings.export_root) / "product_sales" / str(lake.last_week)
+    (published, moment), (restated, _) = of_file(versions / "v1"), of_file(versions / "v2")
+    assert published != restated
+    common, rest, postgresql = blocks(PAGE, "properties")
+    here = {"https://store": weed.s3, "eu-central-1": "us-east-1"}
+    if request.param == "rest":
+        properties = common + rest
+        here |= {"https://host/path": weed.catalog, "=NAME": f"=s3://{TABLE_BUCKET}", "PRINCIPAL_ROLE:ALL": "catalog"}
+        env = {"LAKE_CREDENTIAL": f"{KEY}:{SECRET}"}
+        # Copies, because SeaweedFS's catalog refuses tables of Spark that are partitioned by their first column.
+        file = directory / "catalog.properties"
+        file.write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\n")
+        file.chmod(0o600)
+        settings = lake.settings.changed(
+            catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}", catalog_properties=file
+        )
+        catalog = load_catalog(settings)
+        moment = copied(lake, catalog, moment)
+    else:
+        properties = common + postgresql
+        here |= {
+            "//postgres/lake": f"//127.0.0.1:{postgres.port}/lake",
+            "s3://lake/warehouse": lake.settings.warehouse,
+        }
+        env = {
+            "LAKE_PASSWORD": READER_PASSWORD,
+            "AWS_ACCESS_KEY_ID": READER_KEY,
+            "AWS_SECRET_ACCESS_KEY": READER_SECRET,
+        }
+        [role] = blocks((PROJECT_ROOT / "docs" / "security.md").read_text(), "sql")
+        with postgres.connection("lake") as connection, connection.cursor() as cursor:
+            cursor.execute(role.replace("PASSWORD", READER_PASSWORD))
+        catalog = load_catalog(lake.settings)
+    for name, value in here.items():
+        assert name in properties
+        properties = properties.replace(name, value)
+    with running_trino(directory, properties, env) as trino:
+        yield Reading(trino, catalog, {moment: published, datetime.now(UTC): restated})
+
+
+def in_json(value: Any) -> Any:
+    """Return a value that PyIceberg has read as Trino writes it."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S.%f} UTC"
+    return str(value) if isinstance(value, date | Decimal) else value
+
+
+def by_brand_of(rows: list[list[Any]]) -> Figures:
+    return by_brand((brand, quantity, Decimal(amount)) for brand, quantity, amount in rows)
+
+
+def test_trino_has_the_numbers_of_the_file(lake: Lake, reading: Reading) -> None:
+    for moment, figures in reading.figures.items():
+        _, sql = snippets(lake, "sql", moment)
+        assert by_brand_of(reading.trino.query(sql)) == figures
+    now = reading.trino.query(re.sub(" for timestamp as of .*", "", sql))
+    assert by_brand_of(now) == figures
+
+
+def test_a_moment_without_a_zone_is_in_that_of_the_session(lake: Lake, reading: Reading) -> None:
+    (moment, published), _ = reading.figures.items()
+    _, sql = snippets(lake, "sql", moment.astimezone(ZoneInfo(TIME_ZONE)))
+    assert by_brand_of(reading.trino.query(sql.replace(" UTC'", "'"))) == published
+
+
+def test_before_the_oldest_snapshot_trino_has_no_answer(lake: Lake, reading: Reading) -> None:
+    _, sql = snippets(lake, "sql", datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(QueryError, match="No version history table"):
+        reading.trino.query(sql)
+
+
+def test_trino_reads_every_row_and_column_as_pyiceberg_does(lake: Lake, reading: Reading) -> None:
+    types = set()
+    for name in [*lake.tables("marts"), *lake.tables("exports")]:
+        rows = reading.catalog.load_table(name).scan().to_arrow().to_pylist()
+        types |= {type(value) for row in rows for value in row.values()}
+        expected = [[in_json(value) for value in row.values()] for row in rows]
+        assert sorted(reading.trino.query(f"select * from lake.{name}"), key=repr) == sorted(expected, key=repr), name
+    assert types == {bool, date, datetime, Decimal, int, str, type(None)}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into lake.{0} select * from lake.{0}",
+        "delete from lake.{0}",
+        "alter table lake.{0} drop column brand",
+        "drop table lake.{0}",
+        "create table lake.marts.other (id int)",
+    ],
+)
+def test_trino_writes_nothing(reading: Reading, sql: str) -> None:
+    before = reading.catalog.load_table(SALES).metadata_location
+    with pytest.raises(QueryError, match="Access Denied: Cannot "):
+        reading.trino.query(sql.format(SALES))
+    assert reading.catalog.load_table(SALES).metadata_location == before
+
+
+@pytest.mark.parametrize("reading", ["postgresql"], indirect=True)
+def test_as_the_role_of_readers_trino_sees_public_tables_alone(reading: Reading) -> None:
+    visible = reading.trino.query("select distinct table_schema from lake.information_schema.tables")
+    assert {"marts", "exports"} <= {schema for [schema] in visible} <= {*READABLE, "information_schema", "system"}
+    assert reading.catalog.table_exists("bronze.payments")
+    with pytest.raises(QueryError, match=r"'lake\.bronze\.payments' does not exist"):
+        reading.trino.query("select * from lake.bronze.payments")
+
+
+@pytest.mark.parametrize("reading", ["postgresql"], indirect=True)
+def test_trino_reads_no_view_of_spark(reading: Reading) -> None:
+    with pytest.raises(QueryError, match=r"unsupported dialect 'spark' for view 'marts\.fct_order_lines_excluded'"):
+        reading.trino.query("select * from lake.marts.fct_order_lines_excluded")
