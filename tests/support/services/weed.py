@@ -72,7 +72,8 @@ def running_weed(directory: Path) -> Iterator[Weed]:
         command=lambda: [
             str(Path(sys.executable).with_name("weed")),
             *("mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir=.", "-admin.ui=false", "-webdav=false"),
-            *(f"-tableBucket={TABLE_BUCKET}", "-s3.config=identities.json", *options),
+            # A bucket takes several volumes, and by default there are only as many as fit on the disk when full.
+            *(f"-tableBucket={TABLE_BUCKET}", "-s3.config=identities.json", "-volume.max=10000", *options),
         ],
         ports={"S3": ports[0]},
         answers=lambda: _answers(catalog) and _stores(s3),
