@@ -108,7 +108,8 @@ class Bucket:
         except (BotoCoreError, Boto3Error) as error:
             # boto3 wraps what went wrong with a part of a file.
             cause = getattr(error, "last_exception", None) or error.__context__ or error
-            raise self._unusable(self.address(""), type(cause).__name__) from None
+            code = cause.response["Error"]["Code"] if isinstance(cause, ClientError) else type(cause).__name__
+            raise self._unusable(self.address(""), code) from None
 
     @classmethod
     def _unusable(cls, url: str, why: str) -> UserError:

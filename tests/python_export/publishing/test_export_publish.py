@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from botocore.response import StreamingBody
 from click.testing import Result
@@ -616,6 +616,22 @@ def test_wrong_aws_variables_are_named(
     monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=rf"The export root s3://.* cannot be used \({expected}\)"):
         open_target(s3_settings)
+
+
+def test_a_refused_upload_is_named_by_its_code(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A store that is full or overloaded answers so; boto3 wraps the answer."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ClientError({"Error": {"Code": "SlowDown"}}, "PutObject")
+
+    target = open_target(s3_settings)
+    assert isinstance(target, S3Target)
+    (tmp_path / "rows.csv").write_text("")
+    monkeypatch.setattr("s3transfer.futures.TransferFuture.result", refuse)
+    with pytest.raises(UserError, match=r"cannot be used \(SlowDown\)"):
+        target.add(tmp_path, "events/2020-W53/v1")
 
 
 def test_a_store_that_stalls_within_a_file_is_named(
