@@ -72,6 +72,7 @@ def rows_at(catalog: Catalog, week: str | None = None) -> list[tuple[int, str]]:
     return sorted((row["id"], row["week"]) for row in table.scan(snapshot_id=snapshot_id).to_arrow().to_pylist())
 
 
+@pytest.mark.long
 def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(catalog: Catalog, run: Run) -> None:
     values = "(1, '2026-W44'), (2, '2026-W45'), (3, '2026-W46'), (4, null)"
     assert run(values, "--vars", "weeks: 2026-W45, 2026-W46")

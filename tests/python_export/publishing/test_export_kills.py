@@ -57,6 +57,7 @@ def reader(published_to: Settings) -> Iterator[Stop]:
     process.join()
 
 
+@pytest.mark.long
 def test_a_publication_killed_at_any_step_is_complete_or_missing(
     published_to: Settings, kind: str, reader: Stop
 ) -> None:

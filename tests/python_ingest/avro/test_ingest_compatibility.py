@@ -57,6 +57,7 @@ def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:
         notes_of(record("r", id="int"), record("r", id="int", text=["null", "string", twins]))
 
 
+@pytest.mark.long
 def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(topic: TopicFixture) -> None:
     rng = random.Random(20261122)
     outcomes = {"landed": 0, "noted": 0, "refused": 0}

@@ -40,6 +40,7 @@ def position(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["kafka_generation"] or 0, row["kafka_partition"], row["kafka_offset"]
 
 
+@pytest.mark.long
 def test_a_recreated_topic_is_another_generation(topic: TopicFixture, models_dir: Path) -> None:
     produce(topic, 9)
     topic.produce(b"not Avro", 1)

@@ -29,6 +29,7 @@ def last_batch(topic: TopicFixture) -> int:
     return max(row["ingest_batch"] for row in topic.rows())
 
 
+@pytest.mark.long
 def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
     topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
 ) -> None:
