@@ -22,6 +22,11 @@ PAGE = (PROJECT_ROOT / "docs" / "other-engines.md").read_text()
 Figures = dict[str, tuple[int, Decimal]]
 
 
+def blocks(page: str, language: str) -> list[str]:
+    """Return the blocks of a page in a language."""
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
+
+
 def snippets(lake: Lake, language: str, moment: datetime) -> list[str]:
     """Return the page's blocks of a language, with the lake's catalog, its last week, and a moment."""
     here = {
@@ -32,10 +37,10 @@ def snippets(lake: Lake, language: str, moment: datetime) -> list[str]:
         "2026-11-23 06:00:00": f"{moment:%Y-%m-%d %H:%M:%S.%f}",
     }
     assert [name for name in here if name not in PAGE] == []
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    found = blocks(PAGE, language)
     for name, value in here.items():
-        blocks = [block.replace(name, value) for block in blocks]
-    return blocks
+        found = [block.replace(name, value) for block in found]
+    return found
 
 
 def by_brand(rows: Iterable[Any]) -> Figures:

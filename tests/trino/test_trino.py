@@ -19,7 +19,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.end_to_end.conftest import SMALL, Lake, produce, succeed
-from tests.end_to_end.test_other_engines import PAGE, Figures, by_brand, of_file, snippets
+from tests.end_to_end.test_other_engines import PAGE, Figures, blocks, by_brand, of_file, snippets
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.services.trino import TIME_ZONE, QueryError, Trino, running_trino
@@ -36,10 +36,6 @@ from tests.support.services.weed import (
 
 SALES = "marts.fct_product_sales"
 READER_PASSWORD = "reader-secret-5d07"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
