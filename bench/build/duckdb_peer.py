@@ -1,7 +1,5 @@
 """The peer of a whole build: its models and tests in DuckDB, on the files of the same bronze tables and seeds."""
 
-import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +13,9 @@ from sqlglot import exp
 
 from bench.export.work import Figures
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings
+from python_dbt.project import Project
 from python_export.csv.snapshot_rows import whole_files
 
 # As much as the Thrift server's heap, and two cores. Without an order of rows it needs less memory.
@@ -47,7 +47,7 @@ def build(settings: Settings, directory: Path) -> Figures:
     not as many rows as Spark's, or a test finds other rows, which is printed.
     """
     catalog = load_catalog(settings)
-    nodes = list(_nodes(Path(os.environ["DBT_TARGET_PATH"])))
+    nodes = list(_nodes(Project(PROJECT_ROOT, environment())))
     database = duckdb.connect(directory / "peer.duckdb", config={**LIMITS, "temp_directory": str(directory / "temp")})
     database.execute("set timezone = 'UTC'; set enable_progress_bar = false")
     _prepare(database, catalog, Path(settings.needed("pii_key_file")))
@@ -85,20 +85,19 @@ def _count(database: duckdb.DuckDBPyConnection, relation: str) -> int:
     return int(rows)
 
 
-def _nodes(target: Path) -> Iterator[Node]:
+def _nodes(project: Project) -> Iterator[Node]:
     """Yield the models and tests of the last dbt command in the order in which they ended."""
-    known = json.loads((target / "manifest.json").read_text())["nodes"]
-    for result in json.loads((target / "run_results.json").read_text())["results"]:
-        node = known.get(result["unique_id"], {})
-        if node.get("resource_type") not in ("model", "test"):
+    known = project.manifest().nodes
+    for result in project.results()["results"]:
+        node = known.get(result["unique_id"])
+        if node is None or node.resource_type not in ("model", "test"):
             continue
         sql = _in_duckdb(result["compiled_code"])
-        config = node["config"]
-        if config.get("incremental_strategy") == "affected_keys":
-            columns = f"is_gone{', affected_key' if config.get('affected_key') else ''}"
+        if node.config.get("incremental_strategy") == "affected_keys":
+            columns = f"is_gone{', affected_key' if node.config.get('affected_key') else ''}"
             sql = f"select * exclude ({columns}) from ({sql}) as computed where not is_gone"
-        kind = {"test": "test", "view": "view"}.get(config["materialized"], "table")
-        yield Node(node["name"], kind, f"{node['schema']}.{node['alias']}", sql, result["failures"] or 0)
+        kind = {"test": "test", "view": "view"}.get(node.materialized, "table")
+        yield Node(node.name, kind, node.table, sql, result["failures"] or 0)
 
 
 def _in_duckdb(sql: str) -> str:
