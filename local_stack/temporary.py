@@ -43,10 +43,12 @@ def running(
     # So that `timeout` does not leave them running.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with own_environment(home):
+        # Before the services, some of which read them.
+        os.environ.update(more or {})
         values = stack.variables(names)
         stack.prepare(values)
         stack.write_env_file(values)
-        os.environ.update({**values, **(more or {})})
+        os.environ.update(values)
         services = stack.services(values)
         try:
             for name in names:

@@ -13,13 +13,14 @@ import pytest
 from local_stack import kafka
 from local_stack.stack import variables
 from local_stack.temporary import own_environment, running
-from python_common.config.environment import env_file, home
+from python_common.config.environment import env_file, home, read_env_file
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.process import Service, free_ports
 from python_common.spark import thrift
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from tests.conftest import run_lakehouse
+from tests.support.services.interpreted import INTERPRETED
 
 pytestmark = pytest.mark.stack
 
@@ -36,8 +37,10 @@ def test_a_developers_own_store_and_catalog_do_not_reach_tests(tmp_path: Path, m
         assert not set(foreign) & set(os.environ)
     assert set(foreign) <= set(os.environ)
     # Except variables that a caller passes: the archive of classes is written that way.
-    with running(tmp_path, more={"SPARK_CONF_DIR": "here"}):
+    with running(tmp_path, more={"SPARK_CONF_DIR": "here", **INTERPRETED}):
         assert os.environ["SPARK_CONF_DIR"] == "here"
+        # Services are started with what the env file has.
+        assert read_env_file(env_file()).items() >= INTERPRETED.items()
 
 
 def test_up_a_second_time_starts_nothing(stack: Settings) -> None:
