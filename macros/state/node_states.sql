@@ -84,9 +84,11 @@
     {% for result in results if result.status in ('pass', 'success') and result.node.unique_id in states.notes %}
         {% do succeeded.append(result.node.unique_id) %}
         {% do read.extend(states.notes[result.node.unique_id].inputs) %}
+        {% do read.append(states.notes[result.node.unique_id].get('name', 'masking key')) %}
     {% endfor %}
     {% if not execute or not succeeded %}{% do return('') %}{% endif %}
     {% set now = describe_many(read | reject('equalto', 'masking key')) %}
+    {% set own = own_commits(succeeded, now) %}
     {% for unique_id in succeeded %}
         {% set note, changed = states.notes[unique_id], [] %}
         {% for name, seen in note.inputs.items() if name != 'masking key' %}
@@ -94,7 +96,7 @@
                 {% do changed.append(name) %}
             {% endif %}
         {% endfor %}
-        {% if not changed %}
+        {% if not changed and note.get('snapshot') == own.get(unique_id) %}
             {% do states.stored.update({unique_id: dict(note, inputs=tojson(note.inputs, sort_keys=true))}) %}
         {% endif %}
     {% endfor %}
@@ -136,31 +138,42 @@
 {% endmacro %}
 
 
-{# Complete the note of a node that has written its table or view; drop it if another program may have written, too. #}
+{# Complete the note of a node that has written its table or view; drop it if another program may have written, too. In
+   `snapshot` is that of a table with a commit since, whose writer is looked up at the end, for all tables at once. #}
 {% macro after_run() %}
     {% set states, name = node_states(), this.schema ~ '.' ~ this.identifier %}
     {% do states.written.append(name) %}
     {% set note = states.notes.pop(model.unique_id, none) %}
     {% set kind = 'view' if model.config.materialized == 'view' else 'table' %}
     {% set after = described(name, this.incorporate(type=kind)) if note %}
-    {% if not after or not (is_view_of(after, compiled_code) if after.is_view else is_own_commit(note, after)) %}
-        {% do return('') %}
-    {% endif %}
+    {% if not after or (after.is_view and not is_view_of(after, compiled_code)) %}{% do return('') %}{% endif %}
     {% if after.is_view %}{% do states.views.append(after.marker) %}{% endif %}
+    {% set is_committed = not after.is_view and not (note.before and note.before.snapshot == after.snapshot) %}
     {% do states.notes.update({model.unique_id: {
-        'fingerprint': note.fingerprint, 'inputs': note.inputs, 'marker': after.marker,
+        'fingerprint': note.fingerprint, 'inputs': note.inputs, 'marker': after.marker, 'name': name,
+        'snapshot': after.snapshot if is_committed else none,
     }}) %}
 {% endmacro %}
 
 
-{# Whether a table is as this node's commit, or no commit at all, left it. A seed of several commits is not. #}
-{% macro is_own_commit(note, after) %}
-    {% if note.before and note.before.snapshot == after.snapshot %}{% do return(true) %}{% endif %}
-    {% set snapshot_id = run_query(
-        'select max_by(snapshot_id, committed_at) from ' ~ this ~ ".snapshots where summary['lakehouse.built-from'] = '"
-        ~ note.fingerprint ~ "'" ~ (' and parent_id is null' if model.resource_type == 'seed')
-    ).rows[0][0] %}
-    {% do return(snapshot_id | string == after.snapshot) %}
+{# The last snapshot that each node with a commit has written. A seed of several commits has none. #}
+{% macro own_commits(unique_ids, readable) %}
+    {% set queries, snapshots = [], {} %}
+    {% for unique_id in unique_ids %}
+        {% set note = node_states().notes[unique_id] %}
+        {% if note.get('snapshot') and note.name in readable %}
+            {% do queries.append(
+                "select '" ~ unique_id ~ "', snapshot_id, unix_micros(committed_at) from " ~ note.name
+                ~ ".snapshots where summary['lakehouse.built-from'] = '" ~ note.fingerprint ~ "'"
+                ~ (' and parent_id is null' if unique_id.startswith('seed.') else '')
+            ) %}
+        {% endif %}
+    {% endfor %}
+    {% set rows = run_query(queries | join(' union all ')).rows if queries else [] %}
+    {% for row in rows | sort(attribute=2) %}
+        {% do snapshots.update({row[0]: row[1] | string}) %}
+    {% endfor %}
+    {% do return(snapshots) %}
 {% endmacro %}
 
 
