@@ -1,6 +1,6 @@
 """Puts a history and increments into bronze by Spark SQL: payments, web shop orders and their items, or all topics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyhive import hive
 
@@ -95,23 +95,25 @@ _PERSONS: Mapping[str, Mapping[str, str]] = {
         "__deleted": "'false'",
     },
 }
+_EVERY = {**_COLUMNS, **_OTHER_COLUMNS, **_PERSONS, "shiftleft_public_products": _PRODUCTS}
+GROWING = tuple(_COLUMNS)
+"""Tables that have a history and increments; those of whole builds are `ALL_GROWING`."""
+ALL_GROWING = (*_COLUMNS, *_OTHER_COLUMNS)
 
 
 def add_history(cursor: hive.Cursor, size: int, whole: bool = False) -> None:
     """Put `size` rows into each table, as batch 1; `whole` fills the tables of all topics."""
-    rows_of = dict.fromkeys((*_COLUMNS, *(_OTHER_COLUMNS if whole else ())), size)
+    rows_of = dict.fromkeys(ALL_GROWING if whole else GROWING, size)
     rows_of |= {"shiftleft_public_products": PRODUCTS}
     rows_of |= dict.fromkeys(_PERSONS if whole else (), CUSTOMERS)
-    every = {**_COLUMNS, **_OTHER_COLUMNS, **_PERSONS, "shiftleft_public_products": _PRODUCTS}
     for table, count in rows_of.items():
-        _insert(cursor, table, every[table], f"select id, id as key, 0 as shift from range({count})", 1, size)
+        _insert(cursor, table, _EVERY[table], f"select id, id as key, 0 as shift from range({count})", 1, size)
 
 
-def add_increment(cursor: hive.Cursor, size: int, first: int, increment: int, batch: int, whole: bool = False) -> None:
-    """Put `increment` rows into each table, as one batch: the numbers from `first` on, after `size` rows of history.
-
-    With `whole` also into those of store orders and trades.
-    """
+def add_increment(
+    cursor: hive.Cursor, size: int, first: int, increment: int, batch: int, tables: Iterable[str] = GROWING
+) -> None:
+    """Put `increment` rows into each table, as one batch: the numbers from `first` on, after `size` rows of history."""
     new, copies = int(increment * NEW), int(increment * COPIES)
     keys = f"""
         select
@@ -120,8 +122,8 @@ def add_increment(cursor: hive.Cursor, size: int, first: int, increment: int, ba
             if(number < {new + copies}, 0, 3600) as shift
         from (select id, id - {first} as number from range({first}, {first + increment}))
     """
-    for table, columns in {**_COLUMNS, **(_OTHER_COLUMNS if whole else {})}.items():
-        _insert(cursor, table, columns, keys, batch, size)
+    for table in tables:
+        _insert(cursor, table, _EVERY[table], keys, batch, size)
 
 
 def _insert(cursor: hive.Cursor, table: str, columns: Mapping[str, str], keys: str, batch: int, size: int) -> None:
