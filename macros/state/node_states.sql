@@ -82,9 +82,10 @@
     {% set states = node_states() %}
     {% set succeeded, read = [], [] %}
     {% for result in results if result.status in ('pass', 'success') and result.node.unique_id in states.notes %}
+        {% set note = states.notes[result.node.unique_id] %}
         {% do succeeded.append(result.node.unique_id) %}
-        {% do read.extend(states.notes[result.node.unique_id].inputs) %}
-        {% do read.append(states.notes[result.node.unique_id].get('name', 'masking key')) %}
+        {% do read.extend(note.inputs) %}
+        {% if note.name %}{% do read.append(note.name) %}{% endif %}
     {% endfor %}
     {% if not execute or not succeeded %}{% do return('') %}{% endif %}
     {% set now = describe_many(read | reject('equalto', 'masking key')) %}
