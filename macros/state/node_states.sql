@@ -85,7 +85,7 @@
         {% set note = states.notes[result.node.unique_id] %}
         {% do succeeded.append(result.node.unique_id) %}
         {% do read.extend(note.inputs) %}
-        {% if note.name %}{% do read.append(note.name) %}{% endif %}
+        {% if note.snapshot %}{% do read.append(note.name) %}{% endif %}
     {% endfor %}
     {% if not execute or not succeeded %}{% do return('') %}{% endif %}
     {% set now = describe_many(read | reject('equalto', 'masking key')) %}
@@ -112,7 +112,7 @@
 
 
 {# Whether the node may be left as it is; decides before it runs, from what its inputs are then. If not, the snapshot
-   that it commits next has its fingerprint, by which after_run() finds it. #}
+   that it commits next has its fingerprint, by which own_commits() finds it. #}
 {% macro is_unchanged(sql) %}
     {% set states = node_states() %}
     {% set is_test = model.resource_type == 'test' %}
