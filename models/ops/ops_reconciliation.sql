@@ -1,11 +1,23 @@
 {{ config(materialized='table') }}
 
-with checks as (
+{% set row_count_checks = row_counts_of_topics() + row_counts_of_datasets() %}
+{% set row_count_checks = row_count_checks + retail_row_count_checks() %}
 
-    {{ row_counts_of_topics() }}
-    union all
-    {{ row_counts_of_datasets() }}
-    {{ retail_row_count_checks() }}
+with terms as (
+
+    {{ row_counts(row_count_checks) }}
+
+),
+
+checks as (
+
+    select
+        check_name,
+        subject,
+        sum(left_rows) as left_rows,
+        sum(right_rows) as right_rows
+    from terms
+    group by check_name, subject
 
 ),
 
