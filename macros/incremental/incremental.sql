@@ -30,7 +30,7 @@
     {% set rebuilds = (
         is_new
         or strategy == 'rebuild_if_changed'
-        or (strategy == 'affected_keys' and not unread.is_continued)
+        or (strategy == 'affected_keys' and (not unread.is_continued or is_small(existing)))
         or (strategy == 'replace_partitions' and not unread.table_id)
     ) %}
 
@@ -68,3 +68,10 @@
     {{ run_hooks(post_hooks) }}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}
+
+
+{# Whether a table has so few rows that a rebuild takes less time than a MERGE. #}
+{% macro is_small(table) %}
+    {% set rows = described(table.schema ~ '.' ~ table.identifier).rows %}
+    {% do return(rows is not none and rows | int < var('rebuild_below_rows')) %}
+{% endmacro %}

@@ -29,7 +29,7 @@
         }) %}
     {% endif %}
     {% set schema_id = schema_id or schema_ids([name]).get(name) %}
-    {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true) %}
+    {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true, rows=none) %}
     {% set excluded = ('lakehouse.sql.', 'lakehouse.fork-of', 'gc.enabled', 'write.metadata.delete-after-commit') %}
     {% for title, text, comment in run_query('describe extended ' ~ relation).rows %}
         {% set section.has_columns = section.has_columns and title and not title.startswith('#') %}
@@ -41,14 +41,16 @@
                 {% do properties.update({pair.partition('=')[0]: pair.partition('=')[2]}) %}
                 {% if not pair.startswith(excluded) %}{% do others.append(pair) %}{% endif %}
             {% endfor %}
-        {% elif title not in ('Location', 'Statistics') %}
+        {% elif title == 'Statistics' %}
+            {% set section.rows = (modules.re.findall('(\\d+) rows', text) or [none])[0] %}
+        {% elif title != 'Location' %}
             {% do others.append([title, text, comment]) %}
         {% endif %}
     {% endfor %}
     {% set types, snapshot = [schema_id], properties.get('current-snapshot-id', 'none') %}
     {% for name, column in columns.items() %}{% do types.append(name ~ ' ' ~ column.type) %}{% endfor %}
     {% do return({
-        'is_view': false, 'columns': columns, 'properties': properties, 'snapshot': snapshot,
+        'is_view': false, 'columns': columns, 'properties': properties, 'snapshot': snapshot, 'rows': section.rows,
         'schema': local_md5(types | join('\n')) if schema_id,
         'content': local_md5(snapshot ~ '\n' ~ types | join('\n')) if schema_id,
         'marker': local_md5(tojson([types, columns, others])),
