@@ -18,7 +18,6 @@ from local_stack.sample_data import produce
 from local_stack.sample_data.expected.summary import summarise
 from local_stack.sample_data.first_wave import first_wave
 from local_stack.sample_data.log import TOPICS, Log, Record
-from local_stack.sample_data.pii import pii_values
 from local_stack.sample_data.plan import DAY, Plan
 from local_stack.sample_data.second_wave import FIRST_NUMBER, second_wave
 from python_common.config.environment import home
@@ -26,7 +25,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 
-__all__ = ["LoadReport", "load", "pii_values", "produced_log"]
+__all__ = ["LoadReport", "load", "produced_log"]
 
 
 @dataclass(frozen=True)

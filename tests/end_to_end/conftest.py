@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from local_stack.sample_data import pii_values, produced_log
+from local_stack.sample_data import produced_log
 from local_stack.sample_data.log import Log
 from local_stack.sample_data.produce import register, send
 from local_stack.temporary import own_environment
@@ -26,6 +26,7 @@ from python_dbt.pii.flows import RESTRICTED
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.person import of_person
+from tests.support.pii_values import pii_values
 from tests.support.services.interpreted import INTERPRETED
 
 Steps = dict[str, subprocess.CompletedProcess[str]]

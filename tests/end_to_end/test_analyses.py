@@ -16,6 +16,7 @@ from python_common.spark import thrift
 from python_dbt.manifest import load
 from tests.conftest import run_dbt
 from tests.end_to_end.conftest import DATASETS, SIZE, Lake
+from tests.support import counted_events
 
 ANALYSES = sorted(path.stem for path in (PROJECT_ROOT / "analyses").glob("*.sql"))
 Rows = list[dict[str, object]]
@@ -203,7 +204,7 @@ def test_excluded_lines_are_those_without_an_order_or_a_valid_time(lake: Lake, a
         for row in answers["excluded_order_lines"]
         if row["reporting_week"] == week and row["reason"] in ("no order", "invalid time")
     )
-    assert excluded == expected_sales.quarantined_lines(produced_log(**SIZE, wave=1), week) > 0
+    assert excluded == counted_events.quarantined_lines(produced_log(**SIZE, wave=1), week) > 0
 
 
 def test_one_week_reads_the_files_of_one_week(lake: Lake, compiled: dict[str, str]) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from local_stack.sample_data import pii_values
 from local_stack.sample_data.log import Log, shop_topic
 from python_common import pii_key
 from python_common.catalog.catalog import load_catalog
@@ -27,6 +26,7 @@ from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.end_to_end.conftest import Lake, succeed
 from tests.support import planted
 from tests.support.person import ADDRESS, CUSTOMER
+from tests.support.pii_values import pii_values
 
 pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
 

@@ -3,11 +3,12 @@
 import subprocess
 from pathlib import Path
 
-from local_stack.sample_data import pii_values, produced_log
+from local_stack.sample_data import produced_log
 from python_common.catalog.catalog import load_catalog
 from python_dbt.pii import check
 from tests.end_to_end.conftest import SIZE, Lake, persons
 from tests.support import planted
+from tests.support.pii_values import pii_values
 
 
 def test_no_person_and_no_key_is_in_any_artefact_after_deduplicated(

@@ -24,7 +24,7 @@ from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
-from tests.support import planted
+from tests.support import counted_events, planted
 
 DEDUPLICATED = {
     "payments": "int_payments_deduplicated",
@@ -355,13 +355,13 @@ def assert_manifests_count_what_is_excluded(lake: Lake, wave: int) -> None:
         ("product_demand", "productid", first),
     ):
         manifest, _ = newest(lake, name)
-        assert manifest["quarantined"] == expected_sales.quarantined_lines(counted, week, needed) > 0, name
+        assert manifest["quarantined"] == counted_events.quarantined_lines(counted, week, needed) > 0, name
     for name, excluded in {
-        "completed_orders": expected_sales.rejected_payments,
-        "product_sales": expected_sales.unsold_items,
+        "completed_orders": counted_events.rejected_payments,
+        "product_sales": counted_events.unsold_items,
     }.items():
         assert newest(lake, name)[0]["quarantined"] == excluded(log, week) > 0, name
-    events = expected_sales.events(log, week)
+    events = counted_events.events(log, week)
     for name in EXPORTED:
         manifest, rows = newest(lake, name)
         assert sum(manifest["quarantined_by_reason"].values()) == manifest["quarantined"], name
@@ -375,14 +375,14 @@ def assert_weeks_add_up(lake: Lake, wave: int) -> None:
         "ops.reconciliation",
         "select subject, left_rows, right_rows from rows where check_name like '% of the weeks = % + %'",
     )
-    events = expected_sales.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
+    events = counted_events.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
     counts = {re.sub("exp_weekly__|fct_|_weekly$", "", subject): sides for subject, *sides in checks}
     assert counts == {name: [count, count] for name, count in events.items()}
 
 
 def assert_manifests_list_what_changed(lake: Lake) -> None:
     """How many events came after the end of their week, and which rows differ from version 1."""
-    late = expected_sales.late_events(produced_log(**SIZE, wave=2), str(lake.last_week))
+    late = counted_events.late_events(produced_log(**SIZE, wave=2), str(lake.last_week))
     for name in EXPORTED:
         manifest, rows = newest(lake, name)
         first = Path(lake.settings.export_root) / name / str(lake.last_week) / "v1" / f"{name}_{lake.last_week}_v1.csv"

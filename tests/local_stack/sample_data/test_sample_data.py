@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import pytest
 
-from local_stack.sample_data import pii_values, produced_log
+from local_stack.sample_data import produced_log
 from local_stack.sample_data.codec import decode
 from local_stack.sample_data.edges import AWAITED_ORDER, EDGE_ORDER, SALE_ORDER
 from local_stack.sample_data.expected import rules
@@ -23,6 +23,7 @@ from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TOPICS, TRADES,
 from local_stack.sample_data.plan import HOUR, MINUTE, WEEK, Plan
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
+from tests.support.pii_values import pii_values
 
 LAST_WEEK = IsoWeek.parse("2026-W30")
 END_MS = int(LAST_WEEK.end.timestamp()) * 1000
