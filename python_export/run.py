@@ -161,8 +161,9 @@ class Exporter:
             datasets = declared.load(self.project)
             failed += self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
             if figures is not None:
-                done = [version.manifest for version in self.exported.published if version.manifest.week == str(week)]
-                late.record_exported_fingerprints(self.catalog, target, done, figures)
+                public = (version.manifest for version in self.exported.published)
+                done = [(manifest.dataset, manifest.week) for manifest in public if manifest.week == str(week)]
+                late.record_figures(self.catalog, target, done, figures)
         if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         self.exported.withheld += [withheld for withheld, _ in failed]

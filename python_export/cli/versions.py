@@ -206,7 +206,7 @@ def expire(
     with alone(catalog, "weekly", "export expire"):
         old = _ended_by(limit, paths(target, datasets))
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
-        late.record_expired(catalog, target, weeks, late.figures(catalog))
+        late.record_figures(catalog, target, weeks, late.figures(catalog), are_expired=True)
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
         for path in old:
             remove_version(catalog, target, path)

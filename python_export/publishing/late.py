@@ -18,7 +18,7 @@ from python_common.catalog.small_table import SmallTable
 from python_common.weeks import IsoWeek, weeks_between
 from python_dbt.run import FIGURES_TABLE
 from python_export.publishing import hold
-from python_export.publishing.manifest import Manifest, newest, paths, published
+from python_export.publishing.manifest import newest, paths, published
 from python_export.publishing.publish import Published, unchanged
 from python_export.publishing.target import Target
 
@@ -150,25 +150,20 @@ def without_published(
     return left, versions, warnings
 
 
-def record_exported_fingerprints(catalog: Catalog, target: Target, exported: Iterable[Manifest], now: Figures) -> None:
-    """Record the figures with which datasets were exported."""
-    rows = _rows(
-        {
-            _address(target, manifest.dataset, manifest.week): now.get((manifest.dataset, manifest.week), NONE)
-            for manifest in exported
-        }
-    )
-    TABLE.change(catalog, lambda before: {**before, **rows})
+def record_figures(
+    catalog: Catalog, target: Target, weeks: Iterable[tuple[str, str]], now: Figures, are_expired: bool = False
+) -> None:
+    """Record the figures of datasets and weeks that are exported; of expired ones, if none are recorded.
 
+    An expired week without figures would be due again.
+    """
+    new = _rows({_address(target, dataset, week): now.get((dataset, week), NONE) for dataset, week in weeks})
 
-def record_expired(catalog: Catalog, target: Target, versions: Iterable[tuple[str, str]], now: Figures) -> None:
-    """Record figures of datasets and weeks that have none: without a version they would be due again."""
-    new = _rows({_address(target, dataset, week): now.get((dataset, week), NONE) for dataset, week in versions})
+    def record(before: dict[str, Row]) -> dict[str, Row]:
+        unchanged = {key: row for key, row in before.items() if are_expired and row.figures is not None}
+        return {**before, **new, **unchanged}
 
-    def add(before: dict[str, Row]) -> dict[str, Row]:
-        return {**before, **{key: row for key, row in new.items() if key not in before or before[key].figures is None}}
-
-    TABLE.change(catalog, add)
+    TABLE.change(catalog, record)
 
 
 def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict[str, Row]:

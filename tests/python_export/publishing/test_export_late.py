@@ -54,7 +54,7 @@ class Exports:
             self.note(dataset, week, now)
 
     def note(self, dataset: str, week: str, now: late.Figures) -> None:
-        late.record_exported_fingerprints(self.catalog, self.target, [replace(draft(week), dataset=dataset)], now)
+        late.record_figures(self.catalog, self.target, [(dataset, week)], now)
 
     def due(
         self, now: late.Figures, until: str = NEW, at_most: int = 99, once: Collection[str] = ()
