@@ -26,7 +26,6 @@ from python_export.publishing import hold, late
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, paths, published
-from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target, staging
 from python_export.publishing.versions import remove_version
 from python_export.publishing.versions import reproduce as write_again
@@ -172,10 +171,7 @@ def withdraw(
         return
     with alone(catalog, "weekly", f"export withdraw of {version} of {week}"):
         try:
-            page.delete_reports(target, {manifest.week for manifest in chosen})
-            for manifest in chosen:
-                withdraw_version(target, manifest.path, reason)
-                log.info("%s is withdrawn", manifest.path)
+            page.withdraw(target, [manifest.path for manifest in chosen], reason)
         finally:
             listed = index.write(target)
             try:

@@ -22,6 +22,7 @@ from pyiceberg.catalog import Catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_common.log import log
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest
@@ -36,6 +37,7 @@ from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import Manifest, Reader, paths, read, readable
+from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target
 
 WEEKS = 8
@@ -90,11 +92,18 @@ def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifes
     return [write(settings, IsoWeek.parse(week), notices[week], reader) for week in weeks]
 
 
-def delete_reports(target: Target, weeks: Iterable[str]) -> None:
-    """Delete the reports that have figures of weeks, before versions of these are withdrawn: better none than wrong."""
-    for week in weeks:
+def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
+    """Withdraw the versions at some paths, after the reports that have figures of their weeks: better none than wrong.
+
+    Raises:
+        ManifestError: a manifest cannot be read.
+    """
+    for week in {path.split("/")[1] for path in versions}:
         for later in range(WEEKS):
             target.delete(report_path(IsoWeek.parse(week).minus(-later)))
+    for path in versions:
+        withdraw_version(target, path, reason)
+        log.info("%s is withdrawn", target.address(path))
 
 
 def _has_report(target: Target, week: str) -> bool:

@@ -12,14 +12,12 @@ from pyspark.sql import SparkSession
 
 from python_common import pii_key
 from python_common.errors import UserError
-from python_common.log import log
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
 from python_export.notify import index, page
 from python_export.publishing.manifest import Manifest, paths, read
 from python_export.publishing.publish import changes_after
-from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, staging
 from python_ingest.maintenance.erase import Person
 
@@ -97,14 +95,11 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
     """
     changed = []
     for target in targets:
-        withdrawn = [path for path in paths(target) if target.address(path) in addresses]
-        page.delete_reports(target, {path.split("/")[1] for path in withdrawn})
-        for path in withdrawn:
-            withdraw_version(target, path, REASON)
-            log.info("%s is withdrawn", target.address(path))
+        if versions := [path for path in paths(target) if target.address(path) in addresses]:
+            page.withdraw(target, versions, REASON)
             changed.append(target)
     # A root whose index cannot be written must not keep the files of another one.
-    for target in dict.fromkeys(changed):
+    for target in changed:
         index.write(target)
 
 

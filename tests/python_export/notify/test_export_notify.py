@@ -490,7 +490,7 @@ def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
         assert not report.exists()
         withdraw(*given)
 
-    monkeypatch.setattr(cli_versions, "withdraw_version", withdraw_without_a_report)
+    monkeypatch.setattr(page, "withdraw_version", withdraw_without_a_report)
     site.target.put(f"reports/{WEEK}.html", b"figures of v2")
     done = run("v2", "--reason", "a wrong price")
     assert (done.exit_code, done.exception) == (0, None)

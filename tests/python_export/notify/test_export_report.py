@@ -19,7 +19,7 @@ from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import Manifest, SmallGroups
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
 from python_export.variables import Channels
 from tests.python_export.conftest import failing, write_manifest
@@ -131,14 +131,12 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
         return [target.read(report.report_path(week)).decode() for week in weeks]
 
     assert pages() == ["figures of fines v2"] * 3
-    report.delete_reports(target, {WEEK})
-    withdraw(target, f"fines/{WEEK}/v2", "a wrong price")
+    report.withdraw(target, [f"fines/{WEEK}/v2"], "a wrong price")
     page_of_week, later, last = pages()
     assert ("fines v1" in page_of_week, "fines v2" in page_of_week) == (True, False)
     assert (page_of_week.count(withheld.text), "of another week" in page_of_week) == (3, False)
     assert ("fines v1" in later, last) == (True, "figures of fines v2")
-    report.delete_reports(target, {WEEK})
-    withdraw(target, f"fines/{WEEK}/v1", "a wrong price")
+    report.withdraw(target, [f"fines/{WEEK}/v1"], "a wrong price")
     assert "fines is not published" in pages()[0]
 
 
