@@ -59,7 +59,7 @@ def weekly(
         exporter = Exporter(settings, load_catalog(settings), project, Exported(chosen[-1]))
         outcome.print_preview(exporter, chosen, (), as_json, with_due=True)
         return
-    exported = job.run(settings, env, project, chosen, full_refresh)
+    exported = job.run(settings, project, chosen, full_refresh)
     outcome.print_summary(exported, as_json)
     outcome.end_run(exported, metrics_file)
 

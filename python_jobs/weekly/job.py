@@ -1,7 +1,6 @@
 """One run of the weekly job: its steps in order, one run at a time, each run in the history, an alert of a failure."""
 
 import time
-from collections.abc import Mapping
 
 from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config.deadline import step_within
@@ -17,28 +16,22 @@ from python_jobs.weekly import history
 from python_jobs.weekly.steps import STEPS, Job
 
 
-def run(
-    settings: Settings,
-    env: Mapping[str, str],
-    project: Project,
-    weeks: list[IsoWeek],
-    full_refresh: bool = False,
-) -> Exported:
+def run(settings: Settings, project: Project, weeks: list[IsoWeek], full_refresh: bool = False) -> Exported:
     """Run every step for some weeks, the newest last, log a line for each, and return what they did.
 
     Raises:
         UserError: a step failed as a whole, and its line in the history states so. What it had published stays. Or a
             setting is missing, or a channel to the readers is configured wrongly, and nothing was done.
     """
-    Channels.of(env)
+    Channels.of(project.env)
     for field in ("export_root", "pii_key_file"):
         settings.needed(field)
 
     exported = Exported(weeks[-1])
     catalog = load_catalog(settings, create=True)
-    with only_run(settings, env, catalog, exported, f"weekly run for {weeks_label(weeks)}") as lease:
+    with only_run(settings, project.env, catalog, exported, f"weekly run for {weeks_label(weeks)}") as lease:
         require_views(catalog, settings)
-        job = Job(settings, env, project, catalog, weeks, exported, full_refresh, require=lease.require)
+        job = Job(settings, project, catalog, weeks, exported, full_refresh, require=lease.require)
         this_run = history.begin(catalog, weeks_label(weeks))
         try:
             _run_steps(job)
@@ -61,7 +54,7 @@ def _run_steps(job: Job) -> None:
         job.exported.step, started, note = step, time.monotonic(), "failed"
         try:
             job.require()
-            with step_within(job.env, step):
+            with step_within(job.project.env, step):
                 note = work(job)
         finally:
             log.info(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")

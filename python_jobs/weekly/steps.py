@@ -6,7 +6,7 @@ that come from there, and the job goes on.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
@@ -47,7 +47,6 @@ class Job:
     """What the steps of one run share. `figures` are None if they are not known."""
 
     settings: Settings
-    env: Mapping[str, str] = field(repr=False)
     project: Project
     catalog: Catalog
     weeks: list[IsoWeek]
@@ -195,7 +194,7 @@ def write_report(job: Job) -> str:
 def notify_readers(job: Job) -> str:
     """Deliver the notifications."""
     exported = job.exported
-    undelivered = notify(job.settings, job.env, job.catalog, exported.notices(), exported.weeks())
+    undelivered = notify(job.settings, job.project.env, job.catalog, exported.notices(), exported.weeks())
     exported.undelivered += undelivered
     return "; ".join(error.message for error in undelivered) or "nothing pending"
 

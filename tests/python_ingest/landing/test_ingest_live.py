@@ -129,7 +129,7 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
     monkeypatch.setattr(steps, "read_declarations", lambda _: busy.declarations)
     before = busy.ends()
     settings, week = busy.topics[0].settings, IsoWeek.parse("2026-W46")
-    job = Job(settings, {}, Project(PROJECT_ROOT, {}), load_catalog(settings), [week], Exported(week))
+    job = Job(settings, Project(PROJECT_ROOT, {}), load_catalog(settings), [week], Exported(week))
     assert f"new records of {TOPICS} topics, 0 dead letters" in steps.ingest(job)
     assert all(count >= end for count, end in zip(busy.landed(), before, strict=True))
 

@@ -198,7 +198,7 @@ def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up
     with pytest.raises(UserError, match=r"The schema registry at .* does not answer"):
         verify_topic(settings, topic.declaration, 1, decoded=True)
     week = IsoWeek.parse("2026-W46")
-    job = steps.Job(settings, {}, Project(tmp_path, {}), load_catalog(settings), [week], Exported(week))
+    job = steps.Job(settings, Project(tmp_path, {}), load_catalog(settings), [week], Exported(week))
     report = steps._verified(job, topic.declaration, Sample(100, 1))
     assert (report.good, report.records, report.decoded) == (True, 1, 0)
     warning = f"{topic.name}: columns were not compared with their bytes: The schema registry at "

@@ -47,7 +47,7 @@ def run(
 ) -> Exported:
     """Run the job with a first step that works and a given second one."""
     monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
-    return job.run(settings, env or {}, Project(Path(), {}), [WEEK])
+    return job.run(settings, Project(Path(), env or {}), [WEEK])
 
 
 def failing(error: Exception) -> Callable[[Job], str]:
@@ -90,7 +90,7 @@ def test_the_next_run_alerts_of_a_killed_one_once_whichever_weeks_it_is_for(
             run(offline_settings, monkeypatch, die, mailbox.env)
         for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
             monkeypatch.setattr(job, "STEPS", {"build": lambda job: "built"})
-            job.run(offline_settings, mailbox.env, Project(Path(), {}), weeks)
+            job.run(offline_settings, Project(Path(), mailbox.env), weeks)
     [mail] = mailbox.mails
     assert f"The weekly run for {WEEK} was killed" in text_of(mail)
     assert [line.outcome for line in history.runs(load_catalog(offline_settings))] == ["killed", *["unchanged"] * 2]
@@ -305,7 +305,7 @@ def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
 
     # No Thrift server answers.
     with pytest.raises(UserError):
-        job.run(offline_settings, {}, project, [WEEK])
+        job.run(offline_settings, project, [WEEK])
 
     catalog, target = load_catalog(offline_settings), open_target(offline_settings)
     assert history.runs(catalog)[0].failed_step == "complete"
