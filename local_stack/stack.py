@@ -31,11 +31,10 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
     """
     root = home()
     before = environment()
-    ports = {name: str(port) for name, port in Ports.of(before).model_dump(by_alias=True).items()}
-    ports[THRIFT_PORT] = before.get(THRIFT_PORT) or Settings.model_fields["thrift_port"].default
+    ports = Ports.of(before)
     addresses = {
-        "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{ports['LAKEHOUSE_KAFKA_PORT']}"),
-        "registry": ("SCHEMA_REGISTRY_URL", registry.url(int(ports["LAKEHOUSE_REGISTRY_PORT"]))),
+        "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{ports.kafka}"),
+        "registry": ("SCHEMA_REGISTRY_URL", registry.url(ports.registry)),
         "thrift": ("LAKEHOUSE_THRIFT_HOST", "127.0.0.1"),
     }
     defaults = {
@@ -48,9 +47,10 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
     }
     of_started = dict(addresses[name] for name in started if name in addresses)
     is_tls = ThriftSecurity.of(before).is_on
-    mails = mail.variables(ports["LAKEHOUSE_MAIL_PORT"])
+    mails = mail.variables(str(ports.mail))
     return {
-        **ports,
+        **{name: str(port) for name, port in ports.model_dump(by_alias=True).items()},
+        THRIFT_PORT: before.get(THRIFT_PORT) or Settings.model_fields["thrift_port"].default,
         **{name: before.get(name, default) for name, default in defaults.items()},
         **(mails if "mail" in started else {name: before[name] for name in mails if name in before}),
         **{name: before[name] for name in THRIFT_TLS if is_tls and name in before},
@@ -67,17 +67,12 @@ def write_env_file(values: dict[str, str]) -> Path:
 
 def services(values: dict[str, str]) -> dict[str, Service]:
     """Return the services by name, in the order in which they start."""
-    settings = from_environment(values)
-    root = home()
+    root, ports = home(), Ports.of(values)
     return {
-        "kafka": kafka.service(
-            root / "kafka",
-            int(values["LAKEHOUSE_KAFKA_PORT"]),
-            int(values["LAKEHOUSE_KAFKA_CONTROLLER_PORT"]),
-        ),
-        "registry": registry.service(root / "registry", int(values["LAKEHOUSE_REGISTRY_PORT"])),
-        "thrift": thrift_server.service(root / "thrift", settings),
-        "mail": mail.service(root / "mail", int(values["LAKEHOUSE_MAIL_PORT"])),
+        "kafka": kafka.service(root / "kafka", ports.kafka, ports.kafka_controller),
+        "registry": registry.service(root / "registry", ports.registry),
+        "thrift": thrift_server.service(root / "thrift", from_environment(values)),
+        "mail": mail.service(root / "mail", ports.mail),
     }
 
 
