@@ -19,7 +19,7 @@ from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek
 
-app = typer.Typer(no_args_is_help=True, help="Kafka, schema registry, Spark Thrift and mail servers on this machine.")
+app = typer.Typer(no_args_is_help=True)
 
 Only = Annotated[
     list[str] | None,

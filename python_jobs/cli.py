@@ -72,8 +72,10 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> TyperGroup:
-    """Import a sub-command."""
-    return get_group(import_module(COMMANDS[name][0]).app)
+    """Import a sub-command; one that is a group of others has its summary as help."""
+    group = get_group(import_module(COMMANDS[name][0]).app)
+    group.help = group.help or COMMANDS[name][1]
+    return group
 
 
 app = typer.Typer(

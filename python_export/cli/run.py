@@ -30,7 +30,7 @@ from python_export.readiness.completeness import last_week
 from python_export.run import Exporter
 from python_export.variables import Channels
 
-app = typer.Typer(no_args_is_help=True, help="Weekly CSV files: unload, verify with a second engine, publish.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -36,7 +36,7 @@ from python_ingest.maintenance import metrics
 from python_ingest.maintenance import replay as letters
 from python_ingest.maintenance.status import topic_statuses, undecoded_keys
 
-app = typer.Typer(no_args_is_help=True, help="Kafka topics into Iceberg bronze tables, exactly once.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -16,9 +16,7 @@ from python_jobs.backup import restore, save
 from python_jobs.erase.cli import report
 from python_jobs.erase.job import again
 
-app = typer.Typer(
-    no_args_is_help=True, help="Save the metadata of all tables for a backup, and restore it into a catalog."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(name="save")

@@ -15,7 +15,7 @@ from python_common.spark import java as spark_java
 from python_dbt.pii import check as pii_check
 from python_dbt.project import Project
 
-app = typer.Typer(no_args_is_help=True, help="Checks that need no running stack.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -10,10 +10,7 @@ from python_common.config.variables import seconds
 from python_common.output import AsJson, console, print_table
 from python_jobs import fork
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Fork the lake without copying data: a separate environment for dbt, the ingester and exports.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

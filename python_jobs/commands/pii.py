@@ -10,7 +10,7 @@ from python_common.config.settings import from_environment
 from python_common.log import log
 from python_common.output import console
 
-app = typer.Typer(no_args_is_help=True, help="The masking key of pseudonyms.")
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
