@@ -58,7 +58,17 @@ def withhold(source: Source, scratch: Path) -> Source:
         "Make room in the export's staging area, or restore the table's files from a backup, and run it again",
     ) as database:
         load_table(database, source)
-        return scan(database, source)
+        (rows,) = one_row(database, "select count(*) from snapshot_rows")
+        reasons = suspects(database, source.columns, source.dataset.unscanned, row_hash(source))
+    counts = dict(Counter(reasons.values()))
+    if len(reasons) > SQL_LIMIT or (len(reasons) > ROWS_LIMIT and len(reasons) > SHARE_LIMIT * rows):
+        raise UserError(
+            f"{source.dataset.name} is not published, {len(reasons)} of its {rows} rows may hold personal data: "
+            + ", ".join(f"{count} by {reason}" for reason, count in counts.items()),
+            "Leave the column out of the export, or mask it where it comes from; if these are no such values, declare"
+            ' config.meta.pii_scan of the column: "off: <reason>"',
+        )
+    return replace(source, without=frozenset(reasons), withheld=counts)
 
 
 def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> Source | None:
@@ -73,21 +83,6 @@ def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> 
     except UserError:
         return None
     return today if today.withheld == withheld else None
-
-
-def scan(database: duckdb.DuckDBPyConnection, source: Source) -> Source:
-    """Return what `withhold` does, of rows that are loaded as `snapshot_rows`."""
-    (rows,) = one_row(database, "select count(*) from snapshot_rows")
-    reasons = suspects(database, source.columns, source.dataset.unscanned, row_hash(source))
-    counts = dict(Counter(reasons.values()))
-    if len(reasons) > SQL_LIMIT or (len(reasons) > ROWS_LIMIT and len(reasons) > SHARE_LIMIT * rows):
-        raise UserError(
-            f"{source.dataset.name} is not published, {len(reasons)} of its {rows} rows may hold personal data: "
-            + ", ".join(f"{count} by {reason}" for reason, count in counts.items()),
-            "Leave the column out of the export, or mask it where it comes from; if these are no such values, declare"
-            ' config.meta.pii_scan of the column: "off: <reason>"',
-        )
-    return replace(source, without=frozenset(reasons), withheld=counts)
 
 
 def suspects(

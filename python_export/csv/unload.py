@@ -19,6 +19,7 @@ from pyhive import hive
 from python_common.errors import UserError
 from python_common.spark import spark_sql
 from python_export.csv.bucket import ABANDONED_AFTER, Bucket
+from python_export.datasets.dictionary import FORMULA_STARTS
 from python_export.datasets.snapshot import Column, Source
 
 # Never lineSep: with CRLF, Spark rewrites the line breaks inside cells.
@@ -38,8 +39,6 @@ FOLDER = re.compile(r"(lakehouse-unload-[0-9a-f]{16})/.*")
 # What Hadoop writes when all parts are there.
 COMMITTED = "_SUCCESS"
 
-# A spreadsheet runs a cell that begins with one of these, the full-width forms included, as a formula (CWE-1236).
-FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 # A time has milliseconds, or microseconds where it is finer: nothing is cut off.
 MILLISECONDS, MICROSECONDS = (f"yyyy-MM-dd'T'HH:mm:ss.{fraction}XXX" for fraction in ("SSS", "SSSSSS"))
 

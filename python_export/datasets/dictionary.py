@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from python_dbt.manifest import Node
 
 FILE = "dictionary.csv"
-# As in the cells of a file: a spreadsheet runs such a text as a formula.
-FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+# A spreadsheet runs a cell that begins with one of these, the full-width forms included, as a formula (CWE-1236).
+FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+FORMULA = re.compile(f"'*[{re.escape(FORMULA_STARTS)}]")
 # The masks that leave something which, with other columns, singles out a person.
 GENERALISING = {"initials", "last_four", "month", "postal_area", "year"}
 

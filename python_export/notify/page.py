@@ -28,9 +28,9 @@ from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest
 from python_dbt.project import Project
 from python_export.csv import csv_file
-from python_export.csv.unload import FORMULA_STARTS
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
+from python_export.datasets.dictionary import FORMULA_STARTS
 from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, excluded_queries
 from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
