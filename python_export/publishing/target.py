@@ -142,11 +142,7 @@ class LocalTarget(Layout):
 
     def _open(self, folder: Path) -> None:
         """Make a folder that readers may enter, and all above it up to the root; repair one that a dead run left."""
-        above = [
-            directory
-            for directory in (folder, *folder.parents)
-            if directory == self.root or self.root in directory.parents
-        ]
+        above = [directory for directory in (folder, *folder.parents) if directory.is_relative_to(self.root)]
         for directory in reversed(above):
             # What is there may be a file: that is the error of the rename, not another export's version.
             if is_new := not directory.exists():
