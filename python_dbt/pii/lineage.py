@@ -20,7 +20,7 @@ CARRIES = (exp.Alias, exp.Coalesce, exp.Dot, exp.Paren)
 
 
 def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
-    """Return the columns that a statement gives: a query, or one that writes a query's rows.
+    """Return the columns that a query gives: dbt compiles models to nothing else.
 
     `tables` are the relations by their names in the SQL.
 
@@ -30,10 +30,6 @@ def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
     tree = statement(sql, frozenset().union(*(table.classified for table in tables.values())))
     # The metadata tables of all relations are among them: what is not ordered is not copied.
     scope = Scope({name: replace(table, ordered=False) if table.ordered else table for name, table in tables.items()})
-    if isinstance(tree, exp.Merge):
-        return _merge(tree, scope)
-    if isinstance(tree, exp.Create | exp.Insert) and isinstance(tree.expression, exp.Query):
-        tree = tree.expression
     if not isinstance(tree, exp.Query):
         raise UnsupportedSql(f"it is not a query but {kind(tree)}")
     return _query(tree, scope)
@@ -281,15 +277,6 @@ def _reference(node: exp.Expr, scope: Scope) -> Flows:
         return scope.column([part.name.lower() for part in node.parts])
     # A name where no column is expected, like a lambda's parameter, a field or a unit: it counts if it is a column's.
     return scope.anywhere(node.name.lower())
-
-
-def _merge(node: exp.Merge, scope: Scope) -> Relation:
-    """Every column that MERGE reads reaches every column that it writes."""
-    _only(node, "this", "using", "on", "whens")
-    scope = _add(_add(scope, node.this), node.args["using"])
-    clauses = (node.args["on"], node.args["whens"])
-    everything = scope.sources[1][1].everything() | union(_flows(clause, scope) for clause in clauses)
-    return Relation(tuple((name, everything) for name, _ in scope.sources[0][1].columns))
 
 
 def _only(node: exp.Expr, *understood: str) -> None:

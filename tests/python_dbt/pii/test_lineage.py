@@ -80,11 +80,6 @@ LEAKS = {
     "cte that is steered": f"with a as (select person_id {PEOPLE} where email = 'x') select person_id from a",
     "derived table with column names": f"select b from (select email {PEOPLE}) as a (b)",
     "values": "select a from values (1) as t (a) join deduplicated.people as p on t.a = length(p.email)",
-    "merge": "merge into marts.orders as o using deduplicated.people as p on o.person_id = p.person_id"
-    " when matched then update set o.note = p.email",
-    "merge of everything": "merge into marts.orders as o using deduplicated.people as p on o.person_id = p.person_id"
-    " when not matched then insert *",
-    "insert": f"insert into marts.orders select person_id, person_id, email {PEOPLE}",
     "unkeyed hash": f"select sha2(email, 256) as token {PEOPLE}",
     "mask of another class": f"select {rendered('email', 'user', 'pseudonym')} as token {PEOPLE}",
     "mask of two values": f"select {rendered('concat(email, tags)', 'email', 'pseudonym')} as token {PEOPLE}",
@@ -198,6 +193,10 @@ UNSUPPORTED = {
     "table function": "select * from range(3)",
     "sample": "select person_id from deduplicated.people tablesample (1 rows)",
     "statement": "alter table marts.orders add columns (a int)",
+    "merge": "merge into marts.orders as o using deduplicated.people as p on o.person_id = p.person_id"
+    " when matched then update set o.note = p.email",
+    "insert": f"insert into marts.orders select person_id, person_id, email {PEOPLE}",
+    "create": f"create table marts.people as select email {PEOPLE}",
     "arms that differ": f"select note, note from marts.orders union all select email {PEOPLE}",
 }
 
