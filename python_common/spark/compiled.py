@@ -21,7 +21,7 @@ def make_jar(jar: Path, *sources: Path) -> None:
     """Compile classes against the jars of Spark and of the project, and put them in a jar."""
     jars = [*(spark_conf.SPARK_HOME / "jars").glob("*.jar"), *spark_conf.JARS_DIR.glob("*.jar")]
     with tempfile.TemporaryDirectory() as directory:
-        gateway = launch_gateway(popen_kwargs={"env": spark_conf.process_environment(), "stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
         try:
             jvm = gateway.jvm
             compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()

@@ -1,9 +1,7 @@
 """The ingester's Spark session, started when it is needed, its log in a file, not on the terminal."""
 
-import contextlib
 import os
 import shutil
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -71,14 +69,9 @@ def rotate(log: Path) -> None:
 
 def _start(settings: Settings, log: Path) -> SparkSession:
     private_files.directory(log.parent)
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    # The JVM inherits the descriptor when it starts; then Python's is restored. What other threads log meanwhile is
-    # still written to the terminal.
-    with log.open("ab") as file, os.fdopen(os.dup(terminal), "w") as stderr, contextlib.redirect_stderr(stderr):
-        os.dup2(file.fileno(), 2)
+    with log.open("ab") as file:
         try:
-            started = session(settings, "ingest")
+            started = session(settings, "ingest", file)
         except PySparkException as error:
             name = error.getCondition() or type(error).__name__
             raise UserError(f"Spark does not start ({name})", f"See the end of {log}") from None
@@ -87,9 +80,6 @@ def _start(settings: Settings, log: Path) -> SparkSession:
                 f"Spark does not start on {master(settings)} ({_root_message(error)})",
                 f"Check that it answers, and the file of LAKEHOUSE_SPARK_CONF; see the end of {log}",
             ) from None
-        finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
     try:
         _open_catalog(started, settings)
         if not master(settings).startswith("local"):

@@ -5,9 +5,11 @@ import shlex
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import pyspark
 from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from python_common import private_files
@@ -147,8 +149,11 @@ def _java_options() -> str:
     return " ".join(map(shlex.quote, options))
 
 
-def session(settings: Settings, app_name: str) -> SparkSession:
-    """Return a Spark session with the shared configuration; a UserError without a fitting Java or without jars."""
+def session(settings: Settings, app_name: str, log: BinaryIO | None = None) -> SparkSession:
+    """Return a Spark session with the shared configuration; a UserError without a fitting Java or without jars.
+
+    A JVM that is started for it logs to an open file, else to stderr.
+    """
     java.executable()
     require_jars(settings)
     of_executors = _of_executors(settings)
@@ -156,7 +161,8 @@ def session(settings: Settings, app_name: str) -> SparkSession:
         properties = write_properties(settings, Path(directory) / "spark.properties", of_executors)
         # Other children need no decrypted key.
         with changed_environment(process_environment(settings, properties) | connections.java_environment(settings)):
-            SparkContext._ensure_initialized()
+            gateway = SparkContext._gateway or launch_gateway(popen_kwargs={"stderr": log})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
     # For a JVM that an earlier session started with other settings.
     builder = SparkSession.builder.appName(app_name)
     for key, value in {**configuration(settings), **of_executors}.items():
