@@ -129,8 +129,6 @@ def landed(table: Table, snapshot: Snapshot) -> Landed:
 
 def not_null(files: Iterable[DataFile], table: Table, column: str) -> int:
     """Count the rows that have a value in a column, from the statistics of the files; one without it has none."""
-    if column not in table.schema().column_names:
-        return 0
     field = table.schema().find_field(column).field_id
     return sum(file.record_count - (file.null_value_counts or {}).get(field, file.record_count) for file in files)
 

@@ -104,7 +104,7 @@ def dead_letters(
         console.print(f"{topic}: no dead letters")
     elif show_raw:
         for row in rows:
-            errors_of_row = [row["decode_error"], row.get("key_error") and f"key: {row['key_error']}"]
+            errors_of_row = [row["decode_error"], row["key_error"] and f"key: {row['key_error']}"]
             generation = f"{row['kafka_generation']}/" if row.get("kafka_generation") else ""
             position = generation + "{kafka_partition}/{kafka_offset}".format(**row)
             console.print(f"{position}: {', '.join(filter(None, errors_of_row))}")
