@@ -34,9 +34,7 @@ TYPES: dict[type, IcebergType] = {str: StringType(), int: IntegerType(), datetim
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    Row = TypeVar("Row", bound=DataclassInstance)
-else:
-    Row = TypeVar("Row")
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
