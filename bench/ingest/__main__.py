@@ -1,6 +1,5 @@
 """`python -m bench.ingest`: lands one topic with every peer, in turn, and prints what each needed."""
 
-import shutil
 import statistics
 import tempfile
 from collections import defaultdict
@@ -9,16 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from bench import Goal, goals_of, run, table_of
-from bench.ingest import commands, topic
+from bench.ingest import commands, topic, width
 from bench.ingest.history import PER_DAY, plant
-from bench.ingest.peer import Job, Peer
+from bench.ingest.landings import Bench, console
+from bench.ingest.peer import Job
 from local_stack.temporary import running
-from python_common.catalog.catalog import load_catalog
-from python_common.config.settings import Settings
 from python_ingest.kafka.admin import Broker
 
 TOPIC = "payments"
@@ -31,7 +28,6 @@ GOAL = 1.5
 TOPIC_GOALS = {"no news": 10 / 200, "news": 60 / 200}
 # Flink's checkpoints of a long topic, and what the ingester does with as many seconds or with so many records.
 COMMIT_SECONDS, COMMIT_RECORDS = 10, 300_000
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main(
@@ -42,6 +38,7 @@ def main(
     backlog: Annotated[int, typer.Option(help="Land so many records with many commits; 0: do not.")] = 0,
     history: Annotated[str, typer.Option(help="Land after the metadata of so many batches, as 10,1000.")] = "",
     topics: Annotated[int, typer.Option(help="Land so many topics, with and without news; 0: do not.")] = 0,
+    widths: Annotated[str, typer.Option("--width", help="Land records of so many columns, as 9,50,300,1000.")] = "",
     home: Annotated[Path | None, typer.Option(help="Keep the topics here for the next run.")] = None,
 ) -> None:
     """Measure the ingester against Flink SQL, a plain Python consumer and a consumer that lands nothing.
@@ -65,47 +62,8 @@ def main(
             land_after_history(bench, [int(batches) for batches in history.split(",")])
         if topics:
             land_topics(bench, topics)
-
-
-class Bench:
-    """The topics and tables of a run; counts what was landed and deletes it."""
-
-    def __init__(self, settings: Settings, logs: Path) -> None:
-        self.settings = settings
-        self.logs = logs
-        self._tables = 0
-
-    def fill(self, name: str, records: int) -> None:
-        """Put the records into a topic."""
-        console.print(f"{name}: producing {records:,} payments")
-        topic.fill(self.settings, name, records)
-
-    def start(self, name: str, topic_name: str) -> Peer:
-        """Start a peer."""
-        return Peer(name, commands.command(name, topic_name, self.settings), self.logs / f"{name}.log")
-
-    def land(self, peer: Peer, records: int, batch_records: int, lands: bool = True) -> Job | None:
-        """Land the topic in a new table, and count its rows; `lands` is False for a peer that only reads.
-
-        Returns:
-            None if the count is wrong, which is printed: such a job has no figures.
-        """
-        self._tables += 1
-        table = f"landed_{self._tables}"
-        job = peer.land(table, batch_records)
-        rows = self._count_and_drop(table) if lands else job.rows
-        if rows != records:
-            console.print(f"{peer.name}: wrong, {rows:,} rows of {records:,} are in the table; no figures")
-            return None
-        return job
-
-    def _count_and_drop(self, name: str) -> int:
-        catalog = load_catalog(self.settings)
-        table = catalog.load_table(f"bench.{name}")
-        rows = table.scan().count()
-        catalog.drop_table(f"bench.{name}")
-        shutil.rmtree(table.location().removeprefix("file:"))
-        return rows
+        if widths:
+            width.land_widths(bench, [int(columns) for columns in widths.split(",")])
 
 
 def compare(bench: Bench, records: int, rounds: int, names: list[str]) -> None:

@@ -28,18 +28,40 @@ def fill(settings: Settings, topic: str, records: int, original: Callable[[int],
     Order ids count up; the other fields come from a pool of random payments, for speed. A record whose `original` has
     another number is an exact copy of that one.
     """
+    [header] = register(settings, topic, [schema_text(SCHEMA)])
+    tails = _tails(min(POOL, records))
+
+    def value(number: int) -> bytes:
+        number = original(number)
+        return header + varint(number) + tails[number % len(tails)]
+
+    produce(settings, topic, records, lambda number: b"%d" % original(number), value)
+
+
+def register(settings: Settings, topic: str, schemas: list[str]) -> list[bytes]:
+    """Register Avro schemas as versions of a topic's values; return the headers of their records."""
+    registry = SchemaRegistryClient({"url": settings.schema_registry_url})
+    ids = [registry.register_schema(f"{topic}-value", Schema(schema, "AVRO")) for schema in schemas]
+    return [b"\x00" + schema_id.to_bytes(4, "big") for schema_id in ids]
+
+
+def produce(
+    settings: Settings,
+    topic: str,
+    records: int,
+    key: Callable[[int], bytes],
+    value: Callable[[int], bytes],
+    per_call: int = PER_CALL,
+) -> None:
+    """Create the topic, if it is missing, and produce what it lacks of `records` records, numbered from 0 on.
+
+    Each `per_call` records go to the next partition.
+    """
     admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap_servers})
     if topic not in admin.list_topics(timeout=10).topics:
         for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
             created.result()
         time.sleep(1)  # Until the partitions have a leader.
-    first = size(settings, topic)
-    if first >= records:
-        return
-    registry = SchemaRegistryClient({"url": settings.schema_registry_url})
-    schema_id = registry.register_schema(f"{topic}-value", Schema(schema_text(SCHEMA), "AVRO"))
-    header = b"\x00" + schema_id.to_bytes(4, "big")
-    tails = _tails(min(POOL, records))
     producer = Producer(
         {
             "bootstrap.servers": settings.kafka_bootstrap_servers,
@@ -49,19 +71,16 @@ def fill(settings: Settings, topic: str, records: int, original: Callable[[int],
             "queue.buffering.max.messages": 1_000_000,
         }
     )
-    for start in range(first, records, PER_CALL):
-        partition = start // PER_CALL % PARTITIONS
-        numbers = map(original, range(start, min(start + PER_CALL, records)))
-        messages = [
-            {"key": b"%d" % number, "value": header + _varint(number) + tails[number % len(tails)]}
-            for number in numbers
-        ]
+    for start in range(size(settings, topic), records, per_call):
+        partition = start // per_call % PARTITIONS
+        numbers = range(start, min(start + per_call, records))
+        messages = [{"key": key(number), "value": value(number)} for number in numbers]
         producer.produce_batch(topic, messages, partition)
         while refused := [message for message in messages if message.pop("_error", None)]:
             producer.poll(0.5)
             producer.produce_batch(topic, refused, partition)
             messages = refused
-    if producer.flush(60) or size(settings, topic) != records:
+    if producer.flush(60) or size(settings, topic) < records:
         raise SystemExit("error: the broker did not take all records")
 
 
@@ -80,7 +99,7 @@ def add_to_each(settings: Settings, topics: list[str], records: int) -> None:
         schema = json.loads(schema_text(SCHEMA)) | {"name": name.replace("-", "_")}
         schema_id = registry.register_schema(f"{name}-value", Schema(json.dumps(schema), "AVRO"))
         for number, tail in enumerate(tails):
-            producer.produce(name, b"\x00" + schema_id.to_bytes(4, "big") + _varint(number) + tail, b"%d" % number)
+            producer.produce(name, b"\x00" + schema_id.to_bytes(4, "big") + varint(number) + tail, b"%d" % number)
         producer.poll(0)
     if producer.flush(60):
         raise SystemExit("error: the broker did not take all records")
@@ -100,11 +119,11 @@ def _tails(count: int) -> list[bytes]:
     pool = []
     for number in range(count):
         sale = payments.sale(0, START_MS + number * 1_000, rng, code="0" if number % 5 == 4 else None)
-        pool.append(encode(SCHEMA, sale).body.removeprefix(_varint(0)))
+        pool.append(encode(SCHEMA, sale).body.removeprefix(varint(0)))
     return pool
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Return a number that is not negative as Avro writes it."""
     left, out = number << 1, bytearray()
     while left > 0x7F:
