@@ -11,6 +11,7 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 from pyiceberg.table import Table
+from rich.console import Console
 
 from bench import table_of
 from bench.ingest import topic
@@ -97,7 +98,7 @@ def land_widths(bench: Bench, widths: list[int]) -> None:
         row = f"{shape.columns:,}, {shape.versions}, {total / shape.records:,.0f}"
         table.add_row(row, *speeds, *costs, f"{sizes[-1] / 1e3:,.0f}")
         console.print(f"{name}: {start:.1f} CPU s, then {second.cpu_seconds:.1f}")
-    console.print(table, width=WIDTH)
+    Console(width=WIDTH).print(table)
 
 
 def shapes(widths: list[int]) -> Iterator[Shape]:
