@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review
+.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review bench-settings
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -181,6 +181,9 @@ bench-export: setup ## Measure an export of 5 million rows against DuckDB's COPY
 
 bench-review: setup ## Measure what a review selects of planted changes, against dbt and sqlglot, and of tables, against SQLMesh
 	@$(RUN) python -m bench.review $(ARGS)
+
+bench-settings: setup ## Measure batches and builds with each setting at Spark's default, against the shipped configuration
+	@$(RUN) python -m bench.settings $(ARGS)
 
 pictures: browser ## Take the pictures of the documents: of the newest report of the demo, the last review, and the page for analysts
 	@mkdir -p docs/pictures

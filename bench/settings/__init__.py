@@ -1,0 +1,1 @@
+"""Settings of Spark: batches and builds with each at Spark's default, against the shipped configuration."""
