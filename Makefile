@@ -89,8 +89,9 @@ PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 test: setup browser lint ## Lint, then the tests that need this machine alone, on separate stacks
 	@$(PYTEST) -m "not (long or cluster or trino)"
 
+# A third worker, because some tests wait for locks and timeouts.
 test-unit: $(VENV) ## The tests that need no service and not dbt
-	@$(RUN) pytest --numprocesses 2 --dist worksteal -m "unit and not long"
+	@$(RUN) pytest --numprocesses 3 --dist worksteal -m "unit and not long"
 
 test-long: setup ## Random sequences, kill matrices, faults of services, separate lakes
 	@$(PYTEST) -m "long and not chaos"
