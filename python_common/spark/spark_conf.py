@@ -144,7 +144,8 @@ def _before(value: str, variable: str, default: str = "", separator: str = " ") 
 def _java_options() -> str:
     options = [f"-Dlog4j2.configurationFile=file:{LOGGING}"]
     if CLASS_ARCHIVE.exists():
-        # An archive of other jars or another Java does no harm, but the JVM would warn on stdout.
+        # Without it a cold batch takes 36 % more CPU time (bench/README.md). An archive of other jars or another Java
+        # does no harm, but the JVM would warn on stdout.
         options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(map(shlex.quote, options))
 
