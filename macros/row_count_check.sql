@@ -16,14 +16,14 @@
         {%- endfor -%}
     {%- endfor -%}
     {%- for rows, figures in terms.items() -%}
-    select inline(array(
+    select explode(array(
         {%- for check, left_rows, right_rows in figures %}
         struct(
             '{{ check.name }}' as check_name, '{{ check.subject.identifier }}' as subject,
             {{ left_rows }} as left_rows, {{ right_rows }} as right_rows
         ){{ ',' if not loop.last }}
         {%- endfor %}
-    ))
+    )) as term
     from {{ rows }}
     {{ 'union all' if not loop.last }}
     {% endfor -%}

@@ -12,12 +12,12 @@ with terms as (
 checks as (
 
     select
-        check_name,
-        subject,
-        sum(left_rows) as left_rows,
-        sum(right_rows) as right_rows
+        term.check_name,
+        term.subject,
+        sum(term.left_rows) as left_rows,
+        sum(term.right_rows) as right_rows
     from terms
-    group by check_name, subject
+    group by term.check_name, term.subject
 
 ),
 
