@@ -9,10 +9,10 @@
     {%- set terms = {} -%}
     {%- for check in checks -%}
         {%- for term in check.left -%}
-            {%- do terms.setdefault(term.rows, []).append([check, term.figure, '0L']) -%}
+            {%- do terms.setdefault(term.rows, []).append([check, term.figure, 'cast(0 as bigint)']) -%}
         {%- endfor -%}
         {%- for term in check.right -%}
-            {%- do terms.setdefault(term.rows, []).append([check, '0L', term.figure]) -%}
+            {%- do terms.setdefault(term.rows, []).append([check, 'cast(0 as bigint)', term.figure]) -%}
         {%- endfor -%}
     {%- endfor -%}
     {%- for rows, figures in terms.items() -%}
