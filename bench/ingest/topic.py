@@ -91,15 +91,14 @@ def add_to_each(settings: Settings, topics: list[str], records: int) -> None:
     missing = [NewTopic(name, 1, 1) for name in topics if name not in existing]
     for created in admin.create_topics(missing).values() if missing else ():
         created.result()
-    registry = SchemaRegistryClient({"url": settings.schema_registry_url})
     producer = Producer({"bootstrap.servers": settings.kafka_bootstrap_servers})
     tails = _tails(records)
     for name in topics:
         # Of another record name: a schema of several topics would be compiled once.
         schema = json.loads(schema_text(SCHEMA)) | {"name": name.replace("-", "_")}
-        schema_id = registry.register_schema(f"{name}-value", Schema(json.dumps(schema), "AVRO"))
+        [header] = register(settings, name, [json.dumps(schema)])
         for number, tail in enumerate(tails):
-            producer.produce(name, b"\x00" + schema_id.to_bytes(4, "big") + varint(number) + tail, b"%d" % number)
+            producer.produce(name, header + varint(number) + tail, b"%d" % number)
         producer.poll(0)
     if producer.flush(60):
         raise SystemExit("error: the broker did not take all records")
