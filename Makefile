@@ -91,7 +91,7 @@ test: setup browser lint ## Lint, then the tests that need this machine alone, o
 
 # A third worker, because some tests wait for locks and timeouts.
 test-unit: $(VENV) ## The tests that need no service and not dbt
-	@$(RUN) pytest --numprocesses 3 --dist worksteal -m "unit and not long"
+	@$(RUN) pytest --numprocesses 3 --dist worksteal --ignore tests/cluster --ignore tests/trino -m "unit and not long"
 
 test-long: setup ## Random sequences, kill matrices, faults of services, separate lakes
 	@$(PYTEST) -m "long and not chaos"

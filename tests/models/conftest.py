@@ -4,16 +4,20 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from dbt.cli.main import dbtRunner, dbtRunnerResult
 from pyhive import hive
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from tests.conftest import run_dbt
+from tests.support.in_process import dbt
+
+if TYPE_CHECKING:
+    from dbt.cli.main import dbtRunnerResult
 
 
 def write_small_project(directory: Path, **settings: object) -> None:
@@ -37,15 +41,14 @@ def cursor(stack: Settings) -> Iterator[hive.Cursor]:
 
 
 @pytest.fixture(scope="session")
-def project_dbt(stack: Settings) -> Callable[..., dbtRunnerResult]:
+def project_dbt(stack: Settings) -> Callable[..., "dbtRunnerResult"]:
     """Return a function that runs a dbt command of the project in this process, which parses it once."""
-    directories = ("--project-dir", str(PROJECT_ROOT), "--profiles-dir", str(PROJECT_ROOT))
-    parsed = dbtRunner().invoke(["--quiet", "parse", *directories])
+    parsed = dbt("parse")
     assert parsed.success, parsed.exception
 
-    def run(*arguments: str) -> dbtRunnerResult:
+    def run(*arguments: str) -> "dbtRunnerResult":
         try:
-            return dbtRunner(manifest=parsed.result).invoke(["--quiet", *arguments, *directories])
+            return dbt(*arguments, manifest=parsed.result)
         finally:
             # dbt leaves one that it refused.
             for name in [name for name in parsed.result.nodes if name.startswith("sql_operation.")]:
@@ -55,7 +58,7 @@ def project_dbt(stack: Settings) -> Callable[..., dbtRunnerResult]:
 
 
 @pytest.fixture(scope="session")
-def show(project_dbt: Callable[..., dbtRunnerResult]) -> Callable[[str], list[dict]]:
+def show(project_dbt: Callable[..., "dbtRunnerResult"]) -> Callable[[str], list[dict]]:
     """Return a function that gives the rows of a query written with the project's macros."""
 
     def run(inline: str) -> list[dict]:

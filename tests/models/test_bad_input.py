@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from dbt.cli.main import dbtRunnerResult
 from pyhive import hive
 
 from python_common import pii_key
@@ -13,13 +13,16 @@ from python_common.config.settings import Settings
 from python_common.locks.lease import held_number, leased
 from python_common.spark.thrift import rows
 
+if TYPE_CHECKING:
+    from dbt.cli.main import dbtRunnerResult
+
 Run = Callable[..., str]
 
 
 @pytest.fixture
 def refused(
     masking_key: Settings,
-    project_dbt: Callable[..., dbtRunnerResult],
+    project_dbt: Callable[..., "dbtRunnerResult"],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:

@@ -5,16 +5,14 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import dbt.tracking
 import pytest
-from dbt.cli.main import dbtRunner
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from tests.models.conftest import write_small_project
+from tests.support.in_process import dbt
 
 CONFIG = {
     "materialized": "incremental",
@@ -55,8 +53,7 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (project / "models" / "exp_thing.sql").write_text(
             f"{{{{ config(**{CONFIG | config}) }}}}\n" + MODEL.format(values=values)
         )
-        directories = ("--project-dir", str(project), "--profiles-dir", str(PROJECT_ROOT))
-        return dbtRunner().invoke(["--quiet", command, *arguments, *directories]).success
+        return dbt(command, *arguments, project=project).success
 
     return invoke
 
@@ -121,9 +118,8 @@ def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
 ) -> None:
     values = "(1, '2026-W48'), (2, '2026-W49')"
     started_at: list[datetime] = []
-    monkeypatch.setattr(
-        dbt.tracking.User, "run_started_at", property(lambda _: started_at[-1], lambda *_: None), raising=False
-    )
+    run_started_at = property(lambda _: started_at[-1], lambda *_: None)
+    monkeypatch.setattr("dbt.tracking.User.run_started_at", run_started_at, raising=False)
     for moment in (datetime(2026, 12, 1, tzinfo=UTC), datetime(2026, 12, 8, tzinfo=UTC)):
         started_at.append(moment)
         assert run(values)

@@ -7,7 +7,6 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from dbt.cli.main import dbtRunner
 from pyhive import hive
 
 from python_common import pii_key
@@ -16,6 +15,7 @@ from python_common.config.settings import Settings
 from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
+from tests.support.in_process import dbt
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
@@ -70,8 +70,7 @@ def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_again(
     def run(*arguments: str) -> str:
         """Run the model with an earlier row than before; return dbt's complaint."""
         (tmp_path / "models" / "people.sql").write_text(MODEL.format(at=next(moments)))
-        directories = ("--project-dir", str(tmp_path), "--profiles-dir", str(PROJECT_ROOT))
-        result = dbtRunner().invoke(["--quiet", "run", *arguments, *directories])
+        result = dbt("run", *arguments, project=tmp_path)
         return "" if result.success else str(result.exception or result.result.results[0].message)
 
     def versions() -> list[tuple[str]]:
@@ -120,8 +119,7 @@ def test_a_build_after_a_change_of_a_mask_stops_until_all_that_is_masked_is_buil
         """Run the project on an earlier row than before; return dbt's complaint."""
         for name, text in LAYERS.items():
             (tmp_path / "models" / name).write_text(dedent(text).replace("{at}", str(next(moments))))
-        directories = ("--project-dir", str(tmp_path), "--profiles-dir", str(PROJECT_ROOT))
-        result = dbtRunner().invoke(["--quiet", "run", *arguments, *directories])
+        result = dbt("run", *arguments, project=tmp_path)
         return "" if result.success else str(result.exception or result.result.results[0].message)
 
     def stored() -> list[list[tuple[str]]]:

@@ -125,7 +125,7 @@ def random_pairs(catalog, scratch, seed, number):
 
 
 def test_random_tables_differ_as_counted_in_plain_python(catalog, tmp_path):
-    random_pairs(catalog, tmp_path, seed=1, number=15)
+    random_pairs(catalog, tmp_path, seed=1, number=10)
 
 
 @pytest.mark.long
