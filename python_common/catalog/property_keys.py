@@ -5,8 +5,11 @@ Existing tables have these keys, so a name never changes. Macros and models repe
 lakehouse.seeds and lakehouse.masks, are not here.
 """
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
+from typing import Any
 
 # Properties of a bronze table: the identity of its topic.
 TOPIC = "lakehouse.topic"
@@ -61,6 +64,16 @@ SOURCES = "lakehouse.sources"
 def schema(side: str) -> str:
     """Return what the properties with the schemas of a side (`value` or `key`) begin with; an id follows."""
     return f"lakehouse.{side}-schema."
+
+
+def schema_text(schema: Any) -> str:
+    """Return a writer's schema as the value of a property, compressed: each commit of a table writes its properties."""
+    return base64.b64encode(zlib.compress(json.dumps(schema, separators=(",", ":")).encode(), level=9)).decode()
+
+
+def parsed_schema(text: str) -> Any:
+    """Return the writer's schema that a property has; up to 0.5 the value was the JSON, which Base64 cannot be."""
+    return json.loads(text if text[0] in '{["' else zlib.decompress(base64.b64decode(text)))
 
 
 def fingerprint(side: str) -> str:

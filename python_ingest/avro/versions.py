@@ -141,8 +141,9 @@ def _renamed_fields(
         renamed.append(new)
     # A column that only the source declares takes a name in another case.
     landed = {*known.values()}
+    landed_in_lower_case = {*map(str.lower, landed)}
     cases = Counter(map(str.lower, landed | {*field_by_column}))
-    unambiguous = landed | {name for name in declared if name.lower() not in map(str.lower, landed)}
+    unambiguous = landed | {name for name in declared if name.lower() not in landed_in_lower_case}
     return [
         omitted(new, new["name"], CASE_TWIN)
         if new["name"] in field_by_column and cases[new["name"].lower()] > 1 and new["name"] not in unambiguous
@@ -176,11 +177,12 @@ def replaced_fields(before: Versions, writer: AvroSchema) -> Iterator[tuple[str,
     old = dict(walk(before.newest or "null", into_unions=False))
     for path, new in walk(writer, into_unions=False):
         was, is_now = fields(old.get(path)), fields(new)
-        for name, dropped in was.items():
-            for added in (other for other in is_now.values() if name not in is_now and other["name"] not in was):
+        dropped_names, added_names = was.keys() - is_now.keys(), is_now.keys() - was.keys()
+        for dropped in (column for name, column in was.items() if name in dropped_names):
+            for added in (column for name, column in is_now.items() if name in added_names):
                 if _fit(dropped["type"], added["type"]):
                     required = not dropped.get("optional") and not added.get("optional")
-                    yield below(path, name), added["name"], required
+                    yield below(path, dropped["name"]), added["name"], required
 
 
 def _fit(dropped: AvroSchema, added: AvroSchema) -> bool:

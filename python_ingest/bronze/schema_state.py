@@ -1,6 +1,5 @@
 """The schemas of a topic in its table's properties, and the state of its key and value decoders."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -59,7 +58,7 @@ class SchemaState:
     def properties(self) -> dict[str, str]:
         """Return the state as table properties."""
         return {**self.notes} | {
-            f"{property_keys.schema(side)}{schema_id}": json.dumps(writer, separators=(",", ":"))
+            f"{property_keys.schema(side)}{schema_id}": property_keys.schema_text(writer)
             for side, writers in self.writers.items()
             for schema_id, writer in sorted(writers.items())
         }
@@ -68,7 +67,7 @@ class SchemaState:
 @lru_cache(1_000)
 def _parsed(text: str) -> AvroSchema:
     """Return a writer's schema, which is read several times per batch and never changed."""
-    schema: AvroSchema = json.loads(text)
+    schema: AvroSchema = property_keys.parsed_schema(text)
     return schema
 
 

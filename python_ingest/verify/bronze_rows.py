@@ -108,8 +108,8 @@ class BronzeTable:
         """Return the ids of the schemas whose fields have columns, with the paths of omitted fields."""
         prefix = property_keys.schema(side)
         return {
-            int(name.removeprefix(prefix)): {path for path, _ in omitted_fields(json.loads(form))}
-            for name, form in self._table.properties.items()
+            int(name.removeprefix(prefix)): {path for path, _ in omitted_fields(property_keys.parsed_schema(text))}
+            for name, text in self._table.properties.items()
             if name.startswith(prefix)
         }
 

@@ -274,6 +274,21 @@ def test_a_schema_that_adds_no_column_is_noted_next_to_one_that_did_meanwhile(ca
     }
 
 
+def test_a_wide_schema_takes_a_tenth_of_its_json_and_one_of_an_earlier_release_is_rewritten(catalog: Catalog) -> None:
+    table = made(catalog)
+    wide = writer(record("r", **{f"field_{number}": ["null", "string"] for number in range(300)}))
+    grown = FIRST.with_writer("value", 4, wide)
+    tables.evolve(table, DECLARATION, grown)
+    short = table.properties["lakehouse.value-schema.4"]
+    plain = json.dumps(wide)
+    assert len(short) < len(plain) / 10
+    topic_identity.set_properties(table, {"lakehouse.value-schema.4": plain})
+    table = catalog.load_table(DECLARATION.identifier)
+    assert SchemaState.of(table).writers == grown.writers
+    tables.evolve(table, DECLARATION, grown.with_writer("value", 5, wide))
+    assert {table.properties[f"lakehouse.value-schema.{number}"] for number in (4, 5)} == {short}
+
+
 def declared(**columns: str) -> Declaration:
     types = {name: spark_types.of_spark(text) for name, text in columns.items()}
     return replace(DECLARATION, columns=spark_types.struct(types))
