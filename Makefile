@@ -4,6 +4,8 @@
 .PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review bench-settings
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
+# Else each process compiles the project again.
+unexport PYTHONDONTWRITEBYTECODE
 
 UV := $(shell command -v uv 2>/dev/null || echo .tools/uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync

@@ -100,7 +100,7 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
     for location in (table.metadata_location, snapshot.manifest_list, snapshot.manifests(table.io)[0].manifest_path):
         file = Path(location.removeprefix("file://"))
         content, named = file.read_bytes(), 0
-        for _ in range(40):
+        for _ in range(12):
             file.write_bytes(damaged(content, rng))
             try:
                 reader.submit(read, offline_settings).result()

@@ -90,6 +90,7 @@ def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(
     assert not list((Path(offline_settings.warehouse).parent / "forks").rglob("*.parquet"))
 
 
+@pytest.mark.long
 def test_sixty_tables_are_forked_in_at_most_five_megabytes(production: SqlCatalog, offline_settings: Settings) -> None:
     for number in range(60 - len(NAMES)):
         production.create_table(f"shop.t{number}", rows().schema).append(rows(number))
@@ -223,10 +224,13 @@ class BusyCatalog(SqlCatalog):
         return table
 
 
-def test_a_catalog_without_a_read_of_one_moment_is_listed_until_no_table_changes(production: SqlCatalog) -> None:
+def test_a_catalog_without_a_read_of_one_moment_is_listed_until_no_table_changes(
+    production: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     busy = BusyCatalog("lake", **production.properties)
     busy.writes = 4
     assert fork._listed(busy) == fork._rows(production)
+    monkeypatch.setattr(fork, "LISTINGS", 3)
     busy.writes = 1000
     with pytest.raises(UserError, match="its tables change all the time"):
         fork._listed(busy)

@@ -73,6 +73,7 @@ def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(
     assert missing.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
