@@ -7,6 +7,7 @@ that come from there, and the job goes on.
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
@@ -81,11 +82,14 @@ class Job:
 
 
 def ingest(job: Job) -> str:
-    """Land the records of every topic."""
-    spark = LazySparkSession(job.settings)
-    ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS))
-    results = ingester.catch_up(read_declarations(MODELS_DIR))
-    spark.stop()
+    """Land the records of every topic, while dbt reads the project if it has changed."""
+    with ThreadPoolExecutor(1) as beside:
+        # What is wrong with the project is found again, and reported, by the step that needs it.
+        beside.submit(dbt.parse, job.project, job.weeks)
+        spark = LazySparkSession(job.settings)
+        ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS))
+        results = ingester.catch_up(read_declarations(MODELS_DIR))
+        spark.stop()
     failed = []
     for result in results:
         if result.error:
@@ -129,7 +133,7 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
 def complete(job: Job) -> str:
     """Check which topics have passed the week's end, and find fields that landed without a class."""
     job.exported.warnings += receipts.unfinished(job.catalog)
-    dbt.parse(job.project)
+    dbt.parse(job.project, job.weeks)
     chosen = list(declared.load(job.project).values())
     target = open_target(job.settings)
     for week in job.weeks:
