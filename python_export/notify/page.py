@@ -7,7 +7,7 @@ font, no picture.
 
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -76,7 +76,7 @@ def write_all(settings: Settings, catalog: Catalog, exported: Exported) -> list[
     reader = cache(read)
     # First, because a report needs Spark too.
     exported.current = index.write(open_target(settings), reader)
-    written = [write(settings, IsoWeek.parse(week), exported.notices(), reader) for week in exported.weeks()]
+    written = write(settings, dict.fromkeys(exported.weeks(), exported.notices()), reader)
     return [*write_missing(settings, catalog, exported.current, reader), *written]
 
 
@@ -88,8 +88,7 @@ def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifes
     """
     target = open_target(settings)
     weeks = sorted(week for week in {manifest.week for manifest in listed} if not _has_report(target, week))
-    notices = {week: outbox.notices(catalog, target, week) for week in weeks}
-    return [write(settings, IsoWeek.parse(week), notices[week], reader) for week in weeks]
+    return write(settings, {week: outbox.notices(catalog, target, week) for week in weeks}, reader)
 
 
 def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
@@ -113,24 +112,44 @@ def _has_report(target: Target, week: str) -> bool:
         return False
 
 
-def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), reader: Reader | None = None) -> str:
-    """Write the report of a week, replacing an older one, and return its address. On its top are its notices.
+def write(settings: Settings, weeks: Mapping[str, Sequence[Notice]], reader: Reader | None = None) -> list[str]:
+    """Write the reports of some weeks, replacing older ones, and return their addresses. On top are a week's notices.
 
     A chart without a published version of the week states so; a ranking without a readable file is omitted.
 
     Raises:
         UserError: Spark could not count.
     """
-    of_week = [notice for notice in notices if notice.week == str(week)]
-    target = open_target(settings)
+    if not weeks:
+        return []
     project = Project(PROJECT_ROOT, environment())
     manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
-    # The datasets of this root's audience.
-    datasets = declared.load(project) if manifest.nodes else {}
-    report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
-    charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
+    # Of all weeks, so once.
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
+    excluded = {label: count for label, count in counts.items() if count is not None}
+    # The datasets of this root's audience.
+    datasets = declared.load(project) if manifest.nodes else {}
+    title = declared.title(project)
+    target = open_target(settings)
+    return [
+        _write(target, title, datasets, excluded, IsoWeek.parse(week), notices, reader)
+        for week, notices in weeks.items()
+    ]
+
+
+def _write(
+    target: Target,
+    title: str,
+    datasets: Mapping[str, Dataset],
+    excluded: Mapping[str, int],
+    week: IsoWeek,
+    notices: Iterable[Notice],
+    reader: Reader | None,
+) -> str:
+    of_week = [notice for notice in notices if notice.week == str(week)]
+    report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
+    charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
     versions = needed(target, week, charts, reader)
     by_week = {(version.dataset, version.week): version for version in versions}
     announced = [
@@ -153,7 +172,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
             except (FileNotFoundError, UserError):
                 lines.append(f"'{ranking.title}' is missing: see what `lakehouse export verify --week {week}` reports")
     page = TEMPLATES.get_template("report.html").render(
-        title=declared.title(project),
+        title=title,
         week=week,
         last_day=week.end - timedelta(days=1),
         headlines=_headlines(report_specs, newest),
@@ -164,7 +183,7 @@ def write(settings: Settings, week: IsoWeek, notices: Iterable[Notice] = (), rea
         weeks_of_mean=WEEKS_OF_MEAN,
         datasets=list(datasets),
         exclusions={name: _exclusions(version.manifest, of_week) for name, version in newest.items()},
-        excluded={label: count for label, count in counts.items() if count is not None},
+        excluded=excluded,
         withheld={notice.dataset: notice.text for notice in of_week if notice.dataset},
         notices=lines,
         announced=announced,

@@ -109,11 +109,13 @@ def test_the_next_run_repairs_what_a_dead_one_left_and_writes_nothing_else(
     assert [target.read(path) for path in FILES] == before
 
 
-def test_reports_and_index_of_a_run_read_each_manifest_once(
+def test_reports_and_index_of_a_run_read_each_manifest_and_count_what_is_excluded_once(
     published_to: Settings, catalog: Catalog, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    counted: list[str] = []
     monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
-    monkeypatch.setattr(page, "_count", lambda *_: 0)
+    monkeypatch.setattr(page, "excluded_queries", lambda manifest: {"Lost": "select 1", "Late": "select 2"})
+    monkeypatch.setattr(page, "_count", lambda _, sql: counted.append(sql) or 0)
     week = IsoWeek.parse(NEW)
     new = []
     for weeks in range(12):
@@ -138,6 +140,7 @@ def test_reports_and_index_of_a_run_read_each_manifest_once(
     assert manifests == dict.fromkeys(current | {f"events/{label}/v1/manifest.json" for label in (OLD, NEW)}, 1)
     assert {*reads} - {*manifests} == {*FILES, *reports, *map(page.report_path, (OLD, NEW))}
     assert len(exported.current) == 12
+    assert counted == ["select 1", "select 2"]
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
