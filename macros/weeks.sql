@@ -20,9 +20,10 @@
 
 
 {# The labels of the exported weeks, in their order: those of the job (python_dbt/run.py), else var `weeks`, several
-   with commas between them, else var `week`, else the last week that was complete when the run started. #}
+   with commas between them, else var `week`, else the last week that was complete when the run started.
+   dbt parses again what asks for another value of a variable while it is parsed. #}
 {% macro exported_weeks() %}
-    {% set of_job = env_var('LAKEHOUSE_WEEKS', '') %}
+    {% set of_job = env_var('LAKEHOUSE_WEEKS', '') if execute else '' %}
     {% set named = of_job or var('weeks', '') or var('week', '') or last_complete_week() %}
     {% set labels = (named | string).split(',') | map('trim') | list %}
     {% for label in labels %}{% do monday(label) %}{% endfor %}

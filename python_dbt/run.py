@@ -132,13 +132,10 @@ def _why(message: str) -> str:
     return spark_sql.reason(message)
 
 
-def parse(project: Project, weeks: Sequence[IsoWeek] = (), always: bool = False) -> None:
-    """Have dbt write its manifest, if it is missing or outdated, or `always`; a UserError if the project is wrong.
-
-    A build for the same `weeks` then parses nothing again.
-    """
+def parse(project: Project, always: bool = False) -> None:
+    """Have dbt write its manifest, if it is missing or outdated, or `always`; a UserError if the project is wrong."""
     if always or _is_outdated(project):
-        _dbt(project, "parse", weeks=weeks, failed="could not read the project")
+        _dbt(project, "parse", failed="could not read the project")
 
 
 def _is_outdated(project: Project) -> bool:

@@ -85,7 +85,7 @@ def ingest(job: Job) -> str:
     """Land the records of every topic, while dbt reads the project if it has changed."""
     with ThreadPoolExecutor(1) as beside:
         # What is wrong with the project is found again, and reported, by the step that needs it.
-        beside.submit(dbt.parse, job.project, job.weeks)
+        beside.submit(dbt.parse, job.project)
         spark = LazySparkSession(job.settings)
         ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS))
         results = ingester.catch_up(read_declarations(MODELS_DIR))
@@ -133,7 +133,7 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
 def complete(job: Job) -> str:
     """Check which topics have passed the week's end, and find fields that landed without a class."""
     job.exported.warnings += receipts.unfinished(job.catalog)
-    dbt.parse(job.project, job.weeks)
+    dbt.parse(job.project)
     chosen = list(declared.load(job.project).values())
     target = open_target(job.settings)
     for week in job.weeks:

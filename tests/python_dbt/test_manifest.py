@@ -17,6 +17,14 @@ def manifest(parsed_project: Path) -> DbtManifest:
     return load(parsed_project / "manifest.json")
 
 
+def test_dbt_parses_no_file_again_for_other_weeks(parsed_project: Path) -> None:
+    """It would parse again those that ask for an environment variable while they are parsed."""
+    from dbt.contracts.graph.manifest import Manifest  # noqa: PLC0415
+
+    parsed = Manifest.from_msgpack((parsed_project / "partial_parse.msgpack").read_bytes())
+    assert parsed.env_vars == {}
+
+
 def test_models_have_their_declarations_and_what_they_read(manifest: DbtManifest) -> None:
     model = manifest.named("exp_weekly__order_lines")
     assert (model.unique_id, model.table) == (f"{MODEL}exp_weekly__order_lines", "exports.exp_weekly__order_lines")

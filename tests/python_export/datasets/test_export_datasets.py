@@ -274,7 +274,7 @@ def test_the_project_is_read_again_when_it_has_changed(
 ) -> None:
     its_project = project(tmp_path, manifest)
     calls: list[str] = []
-    monkeypatch.setattr("python_dbt.run._dbt", lambda _, command, **_options: calls.append(command))
+    monkeypatch.setattr("python_dbt.run._dbt", lambda _, command, failed: calls.append(command))
     (its_project.directory / "models").mkdir()
     sources = [its_project.directory / "dbt_project.yml", its_project.directory / "models" / "sales.sql"]
     for path in sources:
