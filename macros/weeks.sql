@@ -21,7 +21,7 @@
 
 {# The labels of the exported weeks, in their order: those of the job (python_dbt/run.py), else var `weeks`, several
    with commas between them, else var `week`, else the last week that was complete when the run started.
-   dbt parses again what asks for another value of a variable while it is parsed. #}
+   Asked for while dbt parses, the variable would make it parse again for other weeks. #}
 {% macro exported_weeks() %}
     {% set of_job = env_var('LAKEHOUSE_WEEKS', '') if execute else '' %}
     {% set named = of_job or var('weeks', '') or var('week', '') or last_complete_week() %}
