@@ -7,7 +7,7 @@ font, no picture.
 
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -76,7 +76,7 @@ def write_all(settings: Settings, catalog: Catalog, exported: Exported) -> list[
     reader = cache(read)
     # First, because a report needs Spark too.
     exported.current = index.write(open_target(settings), reader)
-    written = write(settings, dict.fromkeys(exported.weeks(), exported.notices()), reader)
+    written = write(settings, exported.weeks(), exported.notices(), reader)
     return [*write_missing(settings, catalog, exported.current, reader), *written]
 
 
@@ -88,7 +88,8 @@ def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifes
     """
     target = open_target(settings)
     weeks = sorted(week for week in {manifest.week for manifest in listed} if not _has_report(target, week))
-    return write(settings, {week: outbox.notices(catalog, target, week) for week in weeks}, reader)
+    notices = [notice for week in weeks for notice in outbox.notices(catalog, target, week)]
+    return write(settings, weeks, notices, reader)
 
 
 def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
@@ -112,7 +113,9 @@ def _has_report(target: Target, week: str) -> bool:
         return False
 
 
-def write(settings: Settings, weeks: Mapping[str, Sequence[Notice]], reader: Reader | None = None) -> list[str]:
+def write(
+    settings: Settings, weeks: Collection[str], notices: Collection[Notice] = (), reader: Reader | None = None
+) -> list[str]:
     """Write the reports of some weeks, replacing older ones, and return their addresses. On top are a week's notices.
 
     A chart without a published version of the week states so; a ranking without a readable file is omitted.
@@ -124,18 +127,15 @@ def write(settings: Settings, weeks: Mapping[str, Sequence[Notice]], reader: Rea
         return []
     project = Project(PROJECT_ROOT, environment())
     manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
+    # The datasets of this root's audience.
+    datasets = declared.load(project) if manifest.nodes else {}
     # Of all weeks, so once.
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
     excluded = {label: count for label, count in counts.items() if count is not None}
-    # The datasets of this root's audience.
-    datasets = declared.load(project) if manifest.nodes else {}
     title = declared.title(project)
     target = open_target(settings)
-    return [
-        _write(target, title, datasets, excluded, IsoWeek.parse(week), notices, reader)
-        for week, notices in weeks.items()
-    ]
+    return [_write(target, title, datasets, excluded, week, notices, reader) for week in map(IsoWeek.parse, weeks)]
 
 
 def _write(

@@ -74,7 +74,7 @@ def publish_file(settings: Settings, content: str, manifest: Manifest, formats: 
 
 def page_of(settings: Settings, notices: Iterable[Notice] = ()) -> str:
     """Write the report of the week, and return the page."""
-    return Path(report.write(settings, {WEEK: notices})[0]).read_text()
+    return Path(report.write(settings, [WEEK], [*notices])[0]).read_text()
 
 
 def published(
@@ -158,20 +158,20 @@ def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: di
     library["lost_books"]["excluded"] = {"label": "Lost"}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.excluded of lost_books is wrong at place"):
-        report.write(offline_settings, {WEEK: ()})
+        report.write(offline_settings, [WEEK])
     library["lost_books"] = {"left_out": {"place": 1, "label": "Lost"}}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is named excluded now"):
-        report.write(offline_settings, {WEEK: ()})
+        report.write(offline_settings, [WEEK])
     del library["lost_books"]
     library["exp_weekly__loans"]["export"]["display"]["ranking"] = {**RANKING, "columns": []}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
-        report.write(offline_settings, {WEEK: ()})
+        report.write(offline_settings, [WEEK])
     library["exp_weekly__loans"]["export"]["shown"] = {}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="shown of exp_weekly__loans is named display now"):
-        report.write(offline_settings, {WEEK: ()})
+        report.write(offline_settings, [WEEK])
 
 
 @pytest.mark.usefixtures("exports_declared")
@@ -192,7 +192,7 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
 
     unreadable = f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n"
     publish_file(offline_settings, unreadable, replace(demand, week=NEXT_WEEK))
-    page = Path(report.write(offline_settings, {NEXT_WEEK: ()})[0]).read_text()
+    page = Path(report.write(offline_settings, [NEXT_WEEK])[0]).read_text()
     assert "ranking-product_demand" not in page
     assert f"is missing: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
     assert "4111" not in page
@@ -217,14 +217,14 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     published(offline_settings, "loans", ["title,loans"], {"loans": "0"})
     after = replace(draft(NEXT_WEEK), dataset="loans", totals_by={"branch": {"south": {"rows": "2", "loans": "5"}}})
     publish_file(offline_settings, "title,loans\n", after)
-    page = Path(report.write(offline_settings, {NEXT_WEEK: ()})[0]).read_text()
+    page = Path(report.write(offline_settings, [NEXT_WEEK])[0]).read_text()
     assert re.findall(r'<th scope="row">(north|south)</th>.*?<td class="number">(\d+)</td>', page, re.S) == [
         ("south", "5"),
         ("north", "0"),
     ]
     # The root of another audience has no chart of what is not meant for it.
     monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "partners")
-    page = Path(report.write(offline_settings, {"2021-W02": ()})[0]).read_text()
+    page = Path(report.write(offline_settings, ["2021-W02"])[0]).read_text()
     assert re.findall(r"(\w+) is not published", page) == ["shelves"] * 2
 
 
