@@ -9,6 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 # Properties of a bronze table: the identity of its topic.
@@ -71,6 +72,8 @@ def schema_text(schema: Any) -> str:
     return base64.b64encode(zlib.compress(json.dumps(schema, separators=(",", ":")).encode(), level=9)).decode()
 
 
+# A schema is read several times per batch, and never changed.
+@lru_cache(1_000)
 def parsed_schema(text: str) -> Any:
     """Return the writer's schema that a property has; up to 0.5 the value was the JSON, which Base64 cannot be."""
     return json.loads(text if text[0] in '{["' else zlib.decompress(base64.b64decode(text)))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from pyiceberg.table import Table
 from pyiceberg.types import StructType
@@ -37,7 +36,7 @@ class SchemaState:
             for name, text in table.properties.items():
                 schema_id = name.removeprefix(prefix)
                 if schema_id != name and schema_id.isdecimal():
-                    of_side[int(schema_id)] = _parsed(text)
+                    of_side[int(schema_id)] = property_keys.parsed_schema(text)
         notes = {name: text for name, text in table.properties.items() if name.startswith(property_keys.NOTE)}
         columns = decoded_columns(table.schema().as_struct(), table.properties.get(property_keys.KEY_FORMAT))
         return cls(writers, columns, notes)
@@ -62,13 +61,6 @@ class SchemaState:
             for side, writers in self.writers.items()
             for schema_id, writer in sorted(writers.items())
         }
-
-
-@lru_cache(1_000)
-def _parsed(text: str) -> AvroSchema:
-    """Return a writer's schema, which is read several times per batch and never changed."""
-    schema: AvroSchema = property_keys.parsed_schema(text)
-    return schema
 
 
 @dataclass(frozen=True)
