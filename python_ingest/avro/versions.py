@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import product
 
 from pyiceberg.types import IcebergType, StructType
 
@@ -177,12 +178,12 @@ def replaced_fields(before: Versions, writer: AvroSchema) -> Iterator[tuple[str,
     old = dict(walk(before.newest or "null", into_unions=False))
     for path, new in walk(writer, into_unions=False):
         was, is_now = fields(old.get(path)), fields(new)
-        dropped_names, added_names = was.keys() - is_now.keys(), is_now.keys() - was.keys()
-        for dropped in (column for name, column in was.items() if name in dropped_names):
-            for added in (column for name, column in is_now.items() if name in added_names):
-                if _fit(dropped["type"], added["type"]):
-                    required = not dropped.get("optional") and not added.get("optional")
-                    yield below(path, dropped["name"]), added["name"], required
+        are_dropped = [column for name, column in was.items() if name not in is_now]
+        are_added = [column for name, column in is_now.items() if name not in was]
+        for dropped, added in product(are_dropped, are_added):
+            if _fit(dropped["type"], added["type"]):
+                required = not dropped.get("optional") and not added.get("optional")
+                yield below(path, dropped["name"]), added["name"], required
 
 
 def _fit(dropped: AvroSchema, added: AvroSchema) -> bool:
