@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 import yaml
@@ -14,10 +14,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from tests.conftest import run_dbt
-from tests.support.in_process import dbt
-
-if TYPE_CHECKING:
-    from dbt.cli.main import dbtRunnerResult
+from tests.support.in_process import Dbt, dbt
 
 
 def write_small_project(directory: Path, **settings: object) -> None:
@@ -41,12 +38,12 @@ def cursor(stack: Settings) -> Iterator[hive.Cursor]:
 
 
 @pytest.fixture(scope="session")
-def project_dbt(stack: Settings) -> Callable[..., "dbtRunnerResult"]:
+def project_dbt(stack: Settings) -> Dbt:
     """Return a function that runs a dbt command of the project in this process, which parses it once."""
     parsed = dbt("parse")
     assert parsed.success, parsed.exception
 
-    def run(*arguments: str) -> "dbtRunnerResult":
+    def run(*arguments: str) -> Any:
         try:
             return dbt(*arguments, manifest=parsed.result)
         finally:
@@ -58,7 +55,7 @@ def project_dbt(stack: Settings) -> Callable[..., "dbtRunnerResult"]:
 
 
 @pytest.fixture(scope="session")
-def show(project_dbt: Callable[..., "dbtRunnerResult"]) -> Callable[[str], list[dict]]:
+def show(project_dbt: Dbt) -> Callable[[str], list[dict]]:
     """Return a function that gives the rows of a query written with the project's macros."""
 
     def run(inline: str) -> list[dict]:

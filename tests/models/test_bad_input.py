@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyhive import hive
@@ -12,9 +11,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.locks.lease import held_number, leased
 from python_common.spark.thrift import rows
-
-if TYPE_CHECKING:
-    from dbt.cli.main import dbtRunnerResult
+from tests.support.in_process import Dbt
 
 Run = Callable[..., str]
 
@@ -22,7 +19,7 @@ Run = Callable[..., str]
 @pytest.fixture
 def refused(
     masking_key: Settings,
-    project_dbt: Callable[..., "dbtRunnerResult"],
+    project_dbt: Dbt,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:

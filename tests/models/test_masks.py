@@ -2,19 +2,15 @@
 
 import hmac
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pyhive import hive
 
 from python_common.config.settings import Settings
 from python_common.spark.thrift import rows
 from python_dbt.pii import masks
-
-if TYPE_CHECKING:
-    from dbt.cli.main import dbtRunnerResult
+from tests.support.in_process import Dbt
 
 Show = Callable[[str], list[dict]]
-Dbt = Callable[..., "dbtRunnerResult"]
 
 # Class, value as SQL, and what it is normalised to, after its domain.
 PSEUDONYMS = [

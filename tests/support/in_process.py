@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dbt.contracts.graph.manifest import Manifest
 
 Lakehouse = Callable[..., subprocess.CompletedProcess[str]]
+Dbt = Callable[..., "dbtRunnerResult"]
 
 
 def without_times(log: str) -> str:
