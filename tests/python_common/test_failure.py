@@ -5,10 +5,8 @@ import re
 import resource
 import sqlite3
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +22,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import error_log, to_user_error
 from python_jobs import cli
+from tests.support.services.http_server import Handler, serving
 
 CARD = "4111111111111111"
 
@@ -32,24 +31,14 @@ CARD = "4111111111111111"
 def answering(status: int, body: str = "") -> Iterator[str]:
     """Serve one answer to every request; yield the URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(b"" if self.command == "HEAD" else body.encode())
+    class Answering(Handler):
+        def do_GET(self) -> None:
+            self.answer(status, body.encode())
 
-        do_GET = do_HEAD = do_POST = answer
+        do_HEAD = do_POST = do_GET
 
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Answering) as url:
+        yield url
 
 
 def read(url: str) -> None:

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from python_export.publishing.target import open_target
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
 from tests.support.race import until
+from tests.support.services.http_server import Handler, serving
 from tests.support.services.spark_jvm import separate_session
 
 Start = Callable[..., Machine]
@@ -265,21 +265,15 @@ def webhook() -> Iterator[tuple[str, list[str], threading.Event]]:
     keys_received: list[str] = []
     answer = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answering(Handler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body()
             keys_received.append(self.headers["Idempotency-Key"])
             answer.wait()
-            self.send_response(200)
-            self.end_headers()
+            self.answer(200)
 
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", keys_received, answer
-    finally:
-        answer.set()
-        server.shutdown()
-        server.server_close()
+    with serving(Answering) as url:
+        try:
+            yield url, keys_received, answer
+        finally:
+            answer.set()

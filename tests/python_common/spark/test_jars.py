@@ -3,18 +3,16 @@
 import hashlib
 import io
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_common.spark import jars
+from tests.support.services.http_server import Handler, serving
 
 JAR = bytes(range(256)) * 4096
 POM = """\
@@ -89,13 +87,15 @@ class Repository:
     """A Maven repository over HTTP. `answers` are what the next requests get instead of the file: an HTTP status, or
     "cut", half of it."""
 
+    url: str
+
     def __init__(self) -> None:
         self.files = dict(FILES)
         self.answers: list[int | str] = []
         self.asked: list[tuple[str, str | None]] = []
         repository = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Answering(Handler):
             def do_GET(self) -> None:
                 repository.asked.append((self.path, self.headers["Range"]))
                 answer = repository.answers.pop(0) if repository.answers else 200
@@ -111,28 +111,20 @@ class Repository:
                     self.send_error(416)
                     return
                 body = content[start:]
-                self.send_response(206 if start else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body[: len(body) // 2] if answer == "cut" else body)
+                sent = body[: len(body) // 2] if answer == "cut" else body
+                self.answer(206 if start else 200, sent, {"Content-Length": str(len(body))})
 
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.handler = Answering
 
 
 @pytest.fixture
 def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
     """A running repository, which MAVEN_REPOSITORY_URL names; there is no wait between attempts."""
     running = Repository()
-    monkeypatch.setenv("MAVEN_REPOSITORY_URL", running.url + "/")
     monkeypatch.setattr(jars.time, "sleep", lambda _: None)
-    threading.Thread(target=running.server.serve_forever, daemon=True).start()
-    yield running
-    running.server.shutdown()
-    running.server.server_close()
+    with serving(running.handler) as running.url:
+        monkeypatch.setenv("MAVEN_REPOSITORY_URL", running.url + "/")
+        yield running
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """What the tests of notifications share: a lake that announces versions, a real mail server and HTTP server."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from python_export.notify.outbox import Entry, Notice
 from python_export.publishing.publish import Published
 from python_export.publishing.target import Target, open_target
 from tests.python_export.publishing.test_export_publish import publish_content
+from tests.support.services.http_server import Handler, serving
 
 Command = Callable[..., Result]
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
@@ -122,16 +121,12 @@ class Calls:
     `busy` are the values of Retry-After that it gives first, one per call.
     """
 
-    server: HTTPServer
+    url: str = ""
     status: int = 200
     refused: str = ""
     busy: list[str] = field(default_factory=list)
     asked_at: list[float] = field(default_factory=list)
     received: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
 
 
 def text_of(mail: EmailMessage, kind: str = "plain") -> str:
@@ -181,25 +176,20 @@ def mailbox() -> Iterator[Mailbox]:
 
 @pytest.fixture
 def webhook() -> Iterator[Calls]:
-    class Handler(BaseHTTPRequestHandler):
+    calls = Calls()
+
+    class Answering(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             status = 400 if body["week"] == calls.refused else calls.status
             calls.asked_at.append(time.monotonic())
             retry_after = calls.busy.pop(0) if calls.busy else ""
             if status == 200 and not retry_after:
                 calls.received.append((dict(self.headers), body))
-            self.send_response(429 if retry_after else status)
             if retry_after:
-                self.send_header("Retry-After", retry_after)
-            self.end_headers()
+                self.answer(429, headers={"Retry-After": retry_after})
+            else:
+                self.answer(status)
 
-        def log_message(self, *_: object) -> None: ...
-
-    calls = Calls(HTTPServer(("127.0.0.1", 0), Handler))
-    thread = threading.Thread(target=calls.server.serve_forever)
-    thread.start()
-    yield calls
-    calls.server.shutdown()
-    thread.join()
-    calls.server.server_close()
+    with serving(Answering) as calls.url:
+        yield calls

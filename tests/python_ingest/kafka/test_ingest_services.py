@@ -2,13 +2,11 @@
 
 import json
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from python_ingest.kafka.admin import Broker, TopicState, passing
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.run import Options
 from python_ingest.landing.schemas import TopicSchemas
+from tests.support.services.http_server import Handler, serving
 from tests.support.topic_fixture import TopicFixture, record
 
 SILENCE: tuple[int, dict] = (0, {})
@@ -44,31 +43,20 @@ def registry_answering(*answers: tuple[int, dict], subject: str = "") -> Iterato
     registered under one subject."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answering(Handler):
         def do_GET(self) -> None:
             if "/versions" in self.path:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(json.dumps([{"subject": subject, "version": 1}]).encode())
+                self.answer(200, json.dumps([{"subject": subject, "version": 1}]).encode())
                 return
             status, body = answers[min(len(asked), len(answers) - 1)]
             asked.append(self.path)
             if (status, body) == SILENCE:
                 time.sleep(2)
                 return
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+            self.answer(status, json.dumps(body).encode())
 
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Answering) as url:
+        yield url, asked
 
 
 def registry_at(url: str, offline_settings: Settings, wait: float = 10) -> Registry:

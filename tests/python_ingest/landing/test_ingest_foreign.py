@@ -3,8 +3,6 @@
 import random
 import re
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from python_ingest.landing.schemas import TopicSchemas
 from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
 from tests.python_ingest.avro.test_ingest_schemas import a_version
+from tests.support.services.http_server import Handler, serving
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
 
 
@@ -127,42 +126,30 @@ def test_a_schemas_full_name_is_avros(text: str, name: str) -> None:
     assert full_name(text) == name
 
 
-class OldRegistry(BaseHTTPRequestHandler):
+class OldRegistry(Handler):
     """A registry that returns schemas by id, and ids by subject and schema, but not the subjects of an id."""
 
     def do_GET(self) -> None:
-        self._answer(*((200, b'{"schema": "\\"int\\""}') if self.path.count("/") == 3 else (404, b"Not Found")))
+        self.answer(*((200, b'{"schema": "\\"int\\""}') if self.path.count("/") == 3 else (404, b"Not Found")))
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.body()
         known = self.path.startswith("/subjects/mine-value?")
         answer = b'{"subject": "mine-value", "id": 7, "version": 1, "schema": "\\"int\\""}'
-        self._answer(*((200, answer) if known else (404, b'{"error_code": 40401, "message": "Subject not found"}')))
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
+        self.answer(*((200, answer) if known else (404, b'{"error_code": 40401, "message": "Subject not found"}')))
 
 
 def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
     offline_settings: Settings, declaration: Declaration
 ) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), OldRegistry)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        settings = offline_settings.changed(schema_registry_url=f"http://127.0.0.1:{server.server_port}")
+    with serving(OldRegistry) as url:
+        settings = offline_settings.changed(schema_registry_url=url)
         for topic, reason in (
             ("mine", None),
             ("other", "foreign_schema: schema id 7 is not registered under other-value"),
         ):
             schemas = TopicSchemas(Registry(settings, 10), replace(declaration, topic=topic))
             assert schemas.resolve_schemas(SchemaState(), {7}, ()).value.rejected.get(7) == reason
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.long

@@ -4,14 +4,12 @@ import datetime as dt
 import ipaddress
 import ssl
 import subprocess
-import threading
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -31,6 +29,7 @@ from cryptography.x509.oid import NameOID
 from local_stack.kafka import JARS
 from python_common.process import Service, free_ports
 from python_common.spark import java
+from tests.support.services.http_server import Handler, serving
 
 USER = "ingester"
 # With what JAAS, a shell or a configuration provider could interpret.
@@ -180,34 +179,21 @@ def _answers(servers: str) -> bool:
 def secured_registry(upstream: str, authority: Authority, *, authorization: str, mutual: bool) -> Iterator[str]:
     """Yield the URL of a proxy that passes on requests with this Authorization header, over TLS, to a registry."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Proxy(Handler):
         def do_GET(self) -> None:
             if self.headers["Authorization"] != authorization:
-                self._answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
+                self.answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
                 return
             try:
                 with urllib.request.urlopen(f"{upstream}{self.path}") as response:
-                    self._answer(response.status, response.read())
+                    self.answer(response.status, response.read())
             except urllib.error.HTTPError as error:
-                self._answer(error.code, error.read())
+                self.answer(error.code, error.read())
 
-        def _answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("registry"))
     if mutual:
         context.load_verify_locations(authority.ca)
         context.verify_mode = ssl.CERT_REQUIRED
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"https://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Proxy, context) as url:
+        yield url
