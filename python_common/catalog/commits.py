@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import update_table_metadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from python_common.config.deadline import limits
@@ -24,6 +26,21 @@ CLOCK_WAIT_SECONDS = 60.0
 
 class CommitConflict(Exception):
     """Nothing was committed, usually because another commit came first."""
+
+
+def _staged_metadata(transaction: Transaction) -> TableMetadata:
+    """Return a table's metadata with a transaction's updates, made once for all looks at the same updates.
+
+    PyIceberg makes it at each look, 20 in a commit, with a copy of all snapshots (apache/iceberg-python#3784).
+    """
+    base, updates = transaction._table.metadata, transaction._updates
+    known = vars(transaction).get("staged")
+    if known is None or known[0] is not base or known[1] is not updates:
+        known = vars(transaction)["staged"] = base, updates, update_table_metadata(base, updates)
+    return known[2]
+
+
+Transaction.table_metadata = property(_staged_metadata)  # type: ignore[assignment,method-assign]
 
 
 def wait_for_clock(table: str, base: TableMetadata) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyiceberg.table.update
 import pytest
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV2
 from pyiceberg.types import LongType
 
 from python_common.catalog import commits
@@ -54,6 +55,30 @@ def test_a_change_is_tried_as_often_as_configured(
     with pytest.raises(UserError, match=f"It was not changed, {tries} times in a row"):
         until_committed(change, "It was not changed", "Wait", attempts)
     assert len(done) == tries
+
+
+def test_a_commit_copies_the_metadata_of_a_table_a_few_times(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+    catalog.create_namespace("ops")
+    rows = pa.table({"id": [1]})
+    table = catalog.create_table("ops.events", rows.schema)
+    table.append(rows)
+    copied = []
+    copy = TableMetadataV2.model_copy
+
+    def counted(metadata: TableMetadataV2, **options: Any) -> TableMetadataV2:
+        copied.append(options.get("deep", False))
+        return copy(metadata, **options)
+
+    monkeypatch.setattr(TableMetadataV2, "model_copy", counted)
+    with table.transaction() as transaction:
+        transaction.overwrite(rows)
+        assert transaction.table_metadata.current_snapshot_id == transaction.table_metadata.snapshots[-1].snapshot_id
+    # Before the two snapshots, after each, and after the commit; at each look it would be more than 30.
+    assert sum(copied) == 4
+    assert len(table.snapshots()) == len(catalog.load_table("ops.events").snapshots()) == 3
 
 
 def test_another_error_ends_it_at_once() -> None:
