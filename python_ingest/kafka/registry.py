@@ -121,24 +121,17 @@ class Registry:
         ]
 
     def _with_references(self, schema: Schema) -> Registered | None:
-        texts = self._texts(schema)
-        if texts is None:
-            return None
-        *references, text = texts
-        return Registered(schema.schema_type or "AVRO", text, tuple(dict.fromkeys(references)))
-
-    def _texts(self, schema: Schema) -> list[str] | None:
-        """Return the texts of all schemas that one refers to, then the one itself; None if the registry lacks one."""
+        """Return a schema with the texts of all that it refers to; None if the registry lacks one."""
         texts: list[str] = []
         for reference in schema.references or ():
             if reference.subject is None or reference.version is None:
                 return None
             version = self._ask(partial(self._client.get_version, reference.subject, reference.version))
-            below = self._texts(version.schema) if version is not None else None
+            below = self._with_references(version.schema) if version is not None else None
             if below is None:
                 return None
-            texts += below
-        return [*texts, schema.schema_str or ""]
+            texts += [*below.references, below.text]
+        return Registered(schema.schema_type or "AVRO", schema.schema_str or "", tuple(dict.fromkeys(texts)))
 
     def _ask(
         self, question: Callable[[], Answer], attempts: int = ATTEMPTS_WHEN_UNKNOWN, may_lack: bool = False
