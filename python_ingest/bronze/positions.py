@@ -58,11 +58,14 @@ def position_of(table: Table, from_files: bool = False) -> Position:
     start = Position(None, property_keys.generation_start(table.properties))
     files = each_file(table) if from_files or not latest.has_metadata else ()
     of_files = (_file_position(file, table.schema(), current) for file in files if file.content == DataFileContent.DATA)
-    position = _merged([start, latest, *of_files])
-    last_batch = max(position.last_batch, last_number(table))
-    return Position(
-        snapshot.snapshot_id, position.next_offsets, last_batch, position.last_batch, latest.has_metadata, current
-    )
+    next_offsets: dict[int, int] = {}
+    held_batch = 0
+    for position in (start, latest, *of_files):
+        held_batch = max(held_batch, position.last_batch)
+        for partition, offset in position.next_offsets.items():
+            next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
+    last_batch = max(held_batch, last_number(table))
+    return Position(snapshot.snapshot_id, next_offsets, last_batch, held_batch, latest.has_metadata, current)
 
 
 def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
@@ -216,13 +219,3 @@ def bound(bounds: Mapping[int, bytes] | None, schema: Schema, column: str) -> in
         return None
     value: Any = from_bytes(field.field_type, encoded)
     return int(value)
-
-
-def _merged(positions: Iterable[Position]) -> Position:
-    next_offsets: dict[int, int] = {}
-    last_batch = 0
-    for position in positions:
-        last_batch = max(last_batch, position.last_batch)
-        for partition, offset in position.next_offsets.items():
-            next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
-    return Position(None, next_offsets, last_batch)
