@@ -30,10 +30,8 @@ OF_THE_CLIENT = (
 )
 # Below, the description of a field is the remedy for what it cannot be.
 NOTHING_ELSE = ConfigDict(extra="forbid")
-FIELDS = (
-    *("topic", "key", "on_error", "subject", "allow", "max_dead_letters", "table_properties", "partition_spec"),
-    *("sort_order", "client_options", "producer", "silence"),
-)
+# What a declaration has from elsewhere in the source.
+OF_THE_SOURCE = ("schema", "table", "columns", "persons")
 TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
 
 
@@ -104,17 +102,16 @@ class Declaration:
     table: str
     key: Annotated[KeyFormat, _one_of(KeyFormat)] = "string"
     on_error: Annotated[OnError, _one_of(OnError)] = "dead_letter"
-    max_dead_letters: Annotated[
-        DeadLetterLimit,
-        BeforeValidator(lambda value: DeadLetterLimit() if value is None else value),
-        Field(description="Write it as {share: 0.05, count: 20}"),
-    ] = DeadLetterLimit()
-    columns: StructType = spark_types.NO_COLUMNS
     subject: Annotated[
         SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)],
         _one_of(SubjectNaming, ", or to a list of names"),
     ] = "topic"
     allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
+    max_dead_letters: Annotated[
+        DeadLetterLimit,
+        BeforeValidator(lambda value: DeadLetterLimit() if value is None else value),
+        Field(description="Write it as {share: 0.05, count: 20}"),
+    ] = DeadLetterLimit()
     table_properties: Annotated[
         tuple[Annotated[tuple[Name, str], AfterValidator(table_layout.table_property)], ...],
         BeforeValidator(_pairs),
@@ -141,6 +138,7 @@ class Declaration:
     ] = ()
     producer: Annotated[Name | None, Field(description="Name what writes the topic")] = None
     silence: Annotated[str | None, AfterValidator(_duration), Field(description="Write it like 30m, 6h or 7d")] = None
+    columns: StructType = spark_types.NO_COLUMNS
     persons: tuple[Subject, ...] = ()
 
     @property
@@ -220,9 +218,10 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     if "kafka" not in meta:
         return None
     kafka = _mapping(meta["kafka"], f"{location}: kafka")
+    fields = [name for name in _fields(Declaration) if name not in OF_THE_SOURCE]
     for field in kafka:
-        if field not in FIELDS:
-            raise UserError(f"{location}: kafka.{field} is not a known field", f"Use {', '.join(FIELDS)}")
+        if field not in fields:
+            raise UserError(f"{location}: kafka.{field} is not a known field", f"Use {', '.join(fields)}")
     name = table.get("identifier", table.get("name"))
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
