@@ -30,7 +30,7 @@ from python_ingest.landing import decode
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.follow import follow as following
 from python_ingest.landing.follow import stopped_by_signals
-from python_ingest.landing.run import Ingester, Options, Reporter, TopicResult
+from python_ingest.landing.run import Ingester, Options, TopicResult
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance import replay as letters
@@ -261,8 +261,7 @@ def _run(
         report(results)
         write_metrics()
     else:
-        reporter = Reporter()
-        ingester = Ingester(settings, spark, options, reporter, after_turn=letters.Recovery(reporter))
+        ingester = Ingester(settings, spark, options, after_turn=letters.Recovery())
         # In a thread: a broker that does not answer must not delay batches.
         Thread(target=write_metrics, daemon=True).start()
         with stopped_by_signals(ingester.stopping):

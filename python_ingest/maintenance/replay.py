@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 
 from python_common.catalog.catalog import existing_columns, read_batches
 from python_common.catalog.commits import until_committed
+from python_common.log import log
 from python_ingest.bronze import erased, rewrite, tables
 from python_ingest.bronze.schema_state import Decoders, SchemaState
 from python_ingest.landing import decode
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.decode import Batch
-from python_ingest.landing.run import Reporter
 
 # Bytes that only look like registry Avro can name a million ids.
 MOST_IDS = 1_000
@@ -107,8 +107,7 @@ def replay(batch_writer: BatchWriter, reason: str | None) -> Replayed:
 class Recovery:
     """Replays dead letters whose schemas have been registered since."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
+    def __init__(self) -> None:
         self._seeded: set[str] = set()
 
     def __call__(self, batch_writer: BatchWriter) -> None:
@@ -122,7 +121,7 @@ class Recovery:
         recovered = registry.recovered(missing)
         self._seeded.add(topic)
         if recovered and (decoded := replay(batch_writer, "unknown_schema_id").decoded):
-            self._reporter.note(topic, f"{decoded:,} dead letters are decoded: their schemas are registered now")
+            log.info(f"{topic}: {decoded:,} dead letters are decoded: their schemas are registered now")
         registry.forget_missing(recovered)
 
 
