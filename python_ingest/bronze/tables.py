@@ -78,12 +78,7 @@ def prepared(catalog: Catalog, declaration: Declaration) -> Table:
 
     def made_or_grown() -> Table:
         table = load_table(catalog, declaration.identifier)
-        if table is None:
-            return create(catalog, declaration)
-        other, table = other_layout(table, declaration), _grown(table, declaration)
-        if other and not other_layout(table, declaration):
-            log.info("%s: new files use %s; files that exist keep theirs", declaration.identifier, other)
-        return table
+        return create(catalog, declaration) if table is None else _grown(table, declaration)
 
     return until_committed(made_or_grown, f"{declaration.identifier} was changed by others", "Run the command again")
 
@@ -103,10 +98,13 @@ def _grown(table: Table, declaration: Declaration) -> Table:
     # A table may lack metadata columns that came with a later version of the ingester.
     metadata_names = METADATA_COLUMNS.keys() - {"kafka_key"}
     has_columns = wanted == state.columns and metadata_names <= set(table.schema().column_names)
-    has_layout = not other_layout(table, declaration)
-    if has_columns and has_layout and _declared_properties(declaration).items() <= table.properties.items():
+    other = other_layout(table, declaration)
+    if has_columns and not other and _declared_properties(declaration).items() <= table.properties.items():
         return table
-    return evolve(table, declaration, replace(state, columns=wanted))
+    grown = evolve(table, declaration, replace(state, columns=wanted))
+    if other:
+        log.info("%s: new files use %s; files that exist keep theirs", declaration.identifier, other)
+    return grown
 
 
 def create(catalog: Catalog, declaration: Declaration) -> Table:
