@@ -11,12 +11,11 @@ from datetime import UTC, datetime, timedelta
 from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_catalog, load_table, table_names
+from python_common.catalog.catalog import history, load_catalog, load_table, table_names
 from python_common.catalog.commits import wait_for_clock
 from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
@@ -153,7 +152,8 @@ def expire_snapshots(procedures: "Procedures", table: Table, older_than: timedel
     table.refresh()
     _keep_last_batch(procedures, table)
     _reset_watermark(procedures, table)
-    to_last_batch = next((index for index, snapshot in enumerate(_history(table), 1) if batch_number(snapshot)), 1)
+    numbers = (batch_number(snapshot) for snapshot, _ in history(table))
+    to_last_batch = next((index for index, number in enumerate(numbers, 1) if number), 1)
     arguments = {} if older_than is None else {"older_than": _ago(older_than)}
     procedures.call("expire_snapshots", **arguments, retain_last=str(max(to_last_batch, least)))
 
@@ -163,7 +163,7 @@ def _keep_last_batch(procedures: "Procedures", table: Table) -> None:
 
     Once that has expired, the number would be reused.
     """
-    of_history = max(map(batch_number, _history(table)), default=0)
+    of_history = max((batch_number(snapshot) for snapshot, _ in history(table)), default=0)
     if max(map(batch_number, table.snapshots()), default=0) > of_history:
         procedures.alter(f"set tblproperties ('{property_keys.LAST_BATCH}' = '{last_number(table)}')")
 
@@ -175,14 +175,10 @@ def _reset_watermark(procedures: "Procedures", table: Table) -> None:
     """
     noted = table.properties.get(property_keys.NOTED_AT)
     outside = {str(snapshot.snapshot_id) for snapshot in table.snapshots()}
-    outside -= {str(snapshot.snapshot_id) for snapshot in _history(table)}
+    outside -= {str(snapshot.snapshot_id) for snapshot, _ in history(table)}
     notes = [f"'{name}'" for name in table.properties if name.startswith(property_keys.READ)]
     if noted in outside and notes:
         procedures.alter(f"unset tblproperties ({', '.join(notes)})")
-
-
-def _history(table: Table) -> list[Snapshot]:
-    return list(ancestors_of(table.current_snapshot(), table.metadata))
 
 
 def _ago(age: timedelta) -> str:
