@@ -106,9 +106,14 @@ def overwrite(rows: DataFrame, identifier: str, base: Position, metadata: BatchM
         # assigned a greater one than the other.
         writer.overwrite(F.col("ingest_batch") > base.held_batch)
     except (PySparkException, Py4JError) as error:
-        if any(refusal in str(error) for refusal in REFUSALS):
+        if is_refusal(error):
             raise CommitConflict("another commit came first") from None
         raise
+
+
+def is_refusal(error: PySparkException | Py4JError) -> bool:
+    """Return whether Iceberg refused a commit because another one came first."""
+    return any(refusal in str(error) for refusal in REFUSALS)
 
 
 def committed(table: Table, metadata: BatchMetadata) -> Snapshot | None:

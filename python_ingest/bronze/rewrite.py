@@ -121,7 +121,7 @@ def replace_rows(
         if commit.committed(table, metadata) is None:
             moved = current is not None and current.snapshot_id != base.snapshot_id
             # Another process may have changed no more than a column or a property.
-            if moved or any(refusal in str(error) for refusal in commit.REFUSALS):
+            if moved or commit.is_refusal(error):
                 raise CommitConflict("another commit came first") from None
             raise UserError(
                 f"{identifier}: Spark failed ({commit.error_name(error)}); nothing was changed", f"See {log_file()}"

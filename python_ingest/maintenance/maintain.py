@@ -20,7 +20,7 @@ from python_common.catalog.commits import wait_for_clock
 from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
 from python_common.spark.session import log_file
-from python_ingest.bronze.commit import REFUSALS, error_name
+from python_ingest.bronze.commit import error_name, is_refusal
 from python_ingest.bronze.files import TableSize, each_file, size_of, target_file_bytes
 from python_ingest.bronze.positions import batch_number, last_number
 
@@ -216,7 +216,7 @@ class Procedures:
                 return self.spark.sql(statement).collect()
             except (PySparkException, Py4JError) as error:
                 failure = error
-            if not any(refusal in str(failure) for refusal in REFUSALS):
+            if not is_refusal(failure):
                 break
         raise UserError(
             f"{self.identifier}: {step} failed ({error_name(failure)}); what was done before stays done",
