@@ -25,7 +25,7 @@ from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
 from python_ingest.bronze import erased, rewrite, topic_identity
 from python_ingest.declare.persons import Subject
-from python_ingest.declare.topics import Declaration
+from python_ingest.declare.topics import Declaration, select
 from python_ingest.maintenance.replay import POSITION
 
 # The prefix of writers of erasures.
@@ -128,17 +128,14 @@ def named(catalog: Catalog, declarations: Iterable[Declaration], records: Iterab
     Raises:
         UserError: a topic is not declared, or a row is missing.
     """
-    by_topic = {declaration.topic: declaration for declaration in declarations}
     wanted: dict[str, set[RecordPosition]] = defaultdict(set)
-    for topic, *position in records:
-        if topic not in by_topic:
-            raise UserError(f"No dbt source declares the topic '{topic}'", f"Choose from {', '.join(by_topic)}")
-        wanted[topic].add((position[0], position[1], position[2]))
+    for topic, generation, partition, offset in records:
+        wanted[topic].add((generation, partition, offset))
     to_erase = []
-    for topic, positions in wanted.items():
-        declaration = by_topic[topic]
-        errors = _errors_at(load_table(catalog, declaration.identifier), positions)
-        if lacking := sorted(positions - errors.keys()):
+    for declaration in select(declarations, wanted) if wanted else ():
+        topic = declaration.topic
+        errors = _errors_at(load_table(catalog, declaration.identifier), wanted[topic])
+        if lacking := sorted(wanted[topic] - errors.keys()):
             raise UserError(
                 f"{declaration.identifier} has no row of {':'.join(map(str, (topic, *lacking[0])))}",
                 f"See `lakehouse ingest dead-letters {topic} --show-raw`",
