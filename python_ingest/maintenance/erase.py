@@ -214,20 +214,22 @@ def _named(
     by_table = {(declaration.schema, declaration.table): declaration for declaration in declarations}
     mine: set[str] = set()
     others: set[str] = set()
-    for is_second_look in (False, True):
+
+    def referring() -> Iterator[tuple[pa.Array, pa.Array]]:
+        """Yield what rows name, and whether they are rows of the persons."""
         for name, column in subject.through:
             declaration = by_table[schema, name]
             columns = next(declared.columns for declared in declaration.persons if declared.kind == subject.kind)
-            table = load_table(catalog, declaration.identifier)
-            for rows in _rows(table, (*columns, column)):
-                values, is_mine = _texts(rows, column), _is_any(rows, columns, ids)
-                if is_second_look:
-                    shared = pc.and_(pc.invert(is_mine), pc.is_in(values, pa.array([*mine], values.type)))
-                    others.update(values.filter(shared).to_pylist())
-                else:
-                    mine.update(values.filter(pc.and_(is_mine, pc.is_valid(values))).to_pylist())
-        # An empty value names nothing.
-        mine.discard("")
+            for rows in _rows(load_table(catalog, declaration.identifier), (*columns, column)):
+                yield _texts(rows, column), _is_any(rows, columns, ids)
+
+    for values, is_mine in referring():
+        mine.update(values.filter(pc.and_(is_mine, pc.is_valid(values))).to_pylist())
+    # An empty value names nothing.
+    mine.discard("")
+    for values, is_mine in referring():
+        shared = pc.and_(pc.invert(is_mine), pc.is_in(values, pa.array([*mine], values.type)))
+        others.update(values.filter(shared).to_pylist())
     return mine, others
 
 
