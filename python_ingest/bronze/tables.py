@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.sorting import SortDirection
-from pyiceberg.types import BinaryType, NestedField, StringType
+from pyiceberg.types import BinaryType, StringType
 
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import load_table, location, make_namespace
@@ -196,12 +196,10 @@ def table_schema(state: SchemaState, key_format: str) -> Schema:
     """Return the table's columns: the payload's, then the metadata's."""
     payload = spark_types.children(state.columns)
     key = {"bytes": BinaryType(), "string": StringType()}.get(key_format, payload.pop("kafka_key", None))
-    columns = payload | METADATA_COLUMNS | {"kafka_key": key}
+    columns = payload | METADATA_COLUMNS
     if key is None:
         # Before the first schema of a key its type is unknown.
         del columns["kafka_key"]
-    fields = [
-        NestedField(index, name, column, required=False)
-        for index, (name, column) in enumerate(columns.items(), start=1)
-    ]
-    return assign_fresh_schema_ids(Schema(*fields))
+    else:
+        columns["kafka_key"] = key
+    return assign_fresh_schema_ids(Schema(*spark_types.struct(columns).fields))

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.types import IcebergType
 
+from python_ingest.declare.spark_types import struct
 from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
 from python_ingest.kafka.message import schema_id
 from python_ingest.kafka.registry import Registered, Registry
@@ -183,9 +184,7 @@ class _Schemas:
     ) -> None:
         self.known = known
         self._registry = registry
-        self._fields: IcebergType | None = column
-        if fields:
-            self._fields = StructType(*(NestedField(at, *field) for at, field in enumerate(fields.items(), 1)))
+        self._fields = struct(fields) if fields else column
         self._column = column
         self._registered: dict[int, Registered | None] = {}
         self._readers: dict[int, Reader] = {}
