@@ -15,18 +15,18 @@ from python_export.notify.messages import TEMPLATES
 from python_export.publishing import deliveries
 from python_export.publishing.audit import CheckResult
 from python_export.publishing.layout import FEED, INDEX
-from python_export.publishing.manifest import Manifest, Reader, paths, readable
+from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.target import Target
 
 # Raised when a field of the feed gets another meaning; a new field alone does not.
 FORMAT = 1
 
 
-def write(target: Target, reader: Reader | None = None) -> list[Manifest]:
+def write(target: Target) -> list[Manifest]:
     """Write the files that differ from what is published, and the due deliveries; return the listed manifests."""
     # First: deliveries.write needs what was there before the manifests are read.
     delivered = deliveries.newest_numbers(target)
-    listed = current(target, reader)
+    listed = current(target)
     for path, content in _differing(target, listed):
         target.put(path, content)
     deliveries.write(target, listed, delivered)
@@ -42,7 +42,7 @@ def audit(target: Target) -> list[CheckResult]:
     return [*files, deliveries.audit(target, listed)]
 
 
-def current(target: Target, reader: Reader | None = None) -> list[Manifest]:
+def current(target: Target) -> list[Manifest]:
     """Return each week's current version, after the withdrawn ones that are newer; by dataset, the newest week first.
 
     Older manifests are not read.
@@ -53,7 +53,7 @@ def current(target: Target, reader: Reader | None = None) -> list[Manifest]:
 
     def newest(versions: list[str]) -> list[Manifest]:
         manifests = []
-        for manifest in readable(target, versions, with_withdrawn=True, reader=reader):
+        for manifest in readable(target, versions, with_withdrawn=True):
             manifests.append(manifest)
             if not manifest.withdrawn:
                 break

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
-from python_export.publishing.manifest import Manifest, Reader, paths, read, readable
+from python_export.publishing.manifest import Manifest, paths, readable
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target
 
@@ -73,14 +71,13 @@ class Top:
 
 def write_all(settings: Settings, catalog: Catalog, exported: Exported) -> list[str]:
     """Write the index, the reports of a run, and missing ones; return their addresses, that of the newest week last."""
-    reader = cache(read)
     # First, because a report needs Spark too.
-    exported.current = index.write(open_target(settings), reader)
-    written = write(settings, exported.weeks(), exported.notices(), reader)
-    return [*write_missing(settings, catalog, exported.current, reader), *written]
+    exported.current = index.write(open_target(settings))
+    written = write(settings, exported.weeks(), exported.current, exported.notices())
+    return [*write_missing(settings, catalog, exported.current), *written]
 
 
-def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifest], reader: Reader = read) -> list[str]:
+def write_missing(settings: Settings, catalog: Catalog, listed: Collection[Manifest]) -> list[str]:
     """Write the reports that the index links, but a withdrawal deleted or a dead run did not write; returns addresses.
 
     Raises:
@@ -89,7 +86,7 @@ def write_missing(settings: Settings, catalog: Catalog, listed: Iterable[Manifes
     target = open_target(settings)
     weeks = sorted(week for week in {manifest.week for manifest in listed} if not _has_report(target, week))
     notices = [notice for week in weeks for notice in outbox.notices(catalog, target, week)]
-    return write(settings, weeks, notices, reader)
+    return write(settings, weeks, listed, notices)
 
 
 def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
@@ -114,11 +111,12 @@ def _has_report(target: Target, week: str) -> bool:
 
 
 def write(
-    settings: Settings, weeks: Collection[str], notices: Collection[Notice] = (), reader: Reader | None = None
+    settings: Settings, weeks: Collection[str], listed: Collection[Manifest], notices: Collection[Notice] = ()
 ) -> list[str]:
     """Write the reports of some weeks, replacing older ones, and return their addresses. On top are a week's notices.
 
-    A chart without a published version of the week states so; a ranking without a readable file is omitted.
+    `listed` are the manifests that the index lists. A chart without a published version of the week states so; a
+    ranking without a readable file is omitted.
 
     Raises:
         UserError: Spark could not count.
@@ -135,7 +133,7 @@ def write(
     excluded = {label: count for label, count in counts.items() if count is not None}
     title = declared.title(project)
     target = open_target(settings)
-    return [_write(target, title, datasets, excluded, week, notices, reader) for week in map(IsoWeek.parse, weeks)]
+    return [_write(target, title, datasets, excluded, week, listed, notices) for week in map(IsoWeek.parse, weeks)]
 
 
 def _write(
@@ -144,13 +142,13 @@ def _write(
     datasets: Mapping[str, Dataset],
     excluded: Mapping[str, int],
     week: IsoWeek,
+    listed: Collection[Manifest],
     notices: Iterable[Notice],
-    reader: Reader | None,
 ) -> str:
     of_week = [notice for notice in notices if notice.week == str(week)]
     report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
     charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
-    versions = needed(target, week, charts, reader)
+    versions = needed(target, week, charts, listed)
     by_week = {(version.dataset, version.week): version for version in versions}
     announced = [
         announcement(
@@ -220,22 +218,18 @@ def _headlines(
     return [(headline.label, figure, manifest) for headline, figure, manifest in headlines]
 
 
-def needed(target: Target, week: IsoWeek, charted: Collection[str], reader: Reader | None = None) -> list[Manifest]:
+def needed(target: Target, week: IsoWeek, charted: Collection[str], listed: Collection[Manifest]) -> list[Manifest]:
     """Return the manifests that a report is made of: of its week all, of what it is compared with the newest.
 
-    Of the datasets that are `charted` these are more weeks than the mean needs.
+    Of the datasets that are `charted` these are more weeks than the mean needs. Those that are `listed` are not read.
     """
-    by_week: dict[tuple[str, str], list[str]] = {}
-    for path in paths(target):
-        dataset, label, _ = path.split("/")
-        by_week.setdefault((dataset, label), []).append(path)
-    manifests: list[Manifest] = []
-    for (dataset, label), listed in by_week.items():
-        if label == str(week):
-            manifests += readable(target, listed, reader=reader)
-        elif label in map(str, _weeks(week) if dataset in charted else _mean_of(week)):
-            manifests += islice(readable(target, reversed(listed), reader=reader), 1)
-    return manifests
+    known = {manifest.path for manifest in listed}
+    manifests = [*readable(target, (path for path in paths(target, week=str(week)) if path not in known))]
+    for manifest in listed:
+        compared_with = _weeks(week) if manifest.dataset in charted else _mean_of(week)
+        if not manifest.withdrawn and manifest.week in map(str, (week, *compared_with)):
+            manifests.append(manifest)
+    return sorted(manifests, key=lambda manifest: (manifest.dataset, manifest.week, manifest.version))
 
 
 def _weeks(week: IsoWeek) -> list[IsoWeek]:

@@ -1,7 +1,7 @@
 """The content of manifest.json, and the manifests of the versions that readers see."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, field
 from typing import Annotated
 
@@ -167,8 +167,6 @@ class Manifest:
 
 
 MANIFESTS = TypeAdapter(Manifest)
-Reader = Callable[[Target, str], Manifest]
-"""Reads the manifest of the version at a path, as `read` does."""
 
 
 def published(
@@ -186,15 +184,14 @@ def readable(
     versions: Iterable[str],
     unreadable: list[ManifestError] | None = None,
     with_withdrawn: bool = False,
-    reader: Reader | None = None,
 ) -> Iterator[Manifest]:
     """Yield the manifests of versions by their paths, one by one, without the same ones as `published`.
 
-    `unreadable` gets the error of each that cannot be read. `reader` is a cache of `read`, if several calls share one.
+    `unreadable` gets the error of each that cannot be read.
     """
     for path in versions:
         try:
-            manifest = (reader or read)(target, path)
+            manifest = read(target, path)
             if with_withdrawn or not manifest.withdrawn:
                 yield manifest
         except ManifestError as error:

@@ -72,9 +72,13 @@ def publish_file(settings: Settings, content: str, manifest: Manifest, formats: 
     publish(target, file, manifest, [], target.staging / "scratch", other_formats=formats)
 
 
+def write(settings: Settings, week: str, notices: Iterable[Notice] = ()) -> list[str]:
+    return report.write(settings, [week], index.current(open_target(settings)), [*notices])
+
+
 def page_of(settings: Settings, notices: Iterable[Notice] = ()) -> str:
     """Write the report of the week, and return the page."""
-    return Path(report.write(settings, [WEEK], [*notices])[0]).read_text()
+    return Path(write(settings, WEEK, notices)[0]).read_text()
 
 
 def published(
@@ -158,20 +162,20 @@ def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: di
     library["lost_books"]["excluded"] = {"label": "Lost"}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.excluded of lost_books is wrong at place"):
-        report.write(offline_settings, [WEEK])
+        write(offline_settings, WEEK)
     library["lost_books"] = {"left_out": {"place": 1, "label": "Lost"}}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.left_out of lost_books is named excluded now"):
-        report.write(offline_settings, [WEEK])
+        write(offline_settings, WEEK)
     del library["lost_books"]
     library["exp_weekly__loans"]["export"]["display"]["ranking"] = {**RANKING, "columns": []}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
-        report.write(offline_settings, [WEEK])
+        write(offline_settings, WEEK)
     library["exp_weekly__loans"]["export"]["shown"] = {}
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match="shown of exp_weekly__loans is named display now"):
-        report.write(offline_settings, [WEEK])
+        write(offline_settings, WEEK)
 
 
 @pytest.mark.usefixtures("exports_declared")
@@ -192,7 +196,7 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
 
     unreadable = f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n"
     publish_file(offline_settings, unreadable, replace(demand, week=NEXT_WEEK))
-    page = Path(report.write(offline_settings, [NEXT_WEEK])[0]).read_text()
+    page = Path(write(offline_settings, NEXT_WEEK)[0]).read_text()
     assert "ranking-product_demand" not in page
     assert f"is missing: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
     assert "4111" not in page
@@ -217,14 +221,14 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     published(offline_settings, "loans", ["title,loans"], {"loans": "0"})
     after = replace(draft(NEXT_WEEK), dataset="loans", totals_by={"branch": {"south": {"rows": "2", "loans": "5"}}})
     publish_file(offline_settings, "title,loans\n", after)
-    page = Path(report.write(offline_settings, [NEXT_WEEK])[0]).read_text()
+    page = Path(write(offline_settings, NEXT_WEEK)[0]).read_text()
     assert re.findall(r'<th scope="row">(north|south)</th>.*?<td class="number">(\d+)</td>', page, re.S) == [
         ("south", "5"),
         ("north", "0"),
     ]
     # The root of another audience has no chart of what is not meant for it.
     monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "partners")
-    page = Path(report.write(offline_settings, ["2021-W02"])[0]).read_text()
+    page = Path(write(offline_settings, "2021-W02")[0]).read_text()
     assert re.findall(r"(\w+) is not published", page) == ["shelves"] * 2
 
 
@@ -378,7 +382,7 @@ def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) 
     damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
     unlock(damaged)
     (damaged / "manifest.json").write_text("{")
-    assert [manifest.path for manifest in report.needed(target, week, ["order_lines"])] == [
+    assert [manifest.path for manifest in report.needed(target, week, ["order_lines"], index.current(target))] == [
         f"order_lines/{week.minus(7)}/v2",
         f"order_lines/{week}/v1",
         f"order_lines/{week}/v2",
