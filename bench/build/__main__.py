@@ -6,7 +6,6 @@ from typing import Annotated
 
 import psutil
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from bench import dbt, goals_of, run, running_process, table_of
@@ -14,6 +13,7 @@ from bench.build import history, whole
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
+from python_common.output import console
 from python_common.spark import thrift
 from tests.support import bronze
 
@@ -26,7 +26,6 @@ MODELS = (
     "fct_product_sales",
     "fct_order_lines",
 )
-console = Console(highlight=False, soft_wrap=True)
 
 Figures = dict[tuple[str, str], float]
 """CPU seconds by model and kind of run: increment, no new batches, rebuild."""
@@ -44,7 +43,7 @@ def main(
     """Measure whole builds beside DuckDB, and increments of models against a run without new batches and a rebuild."""
     for size in map(int, filter(None, whole_sizes.split(","))):
         with tempfile.TemporaryDirectory(prefix="bench-") as home:
-            builds = whole.measure(Path(home), size, console)
+            builds = whole.measure(Path(home), size)
         console.print(f"\nWhole builds with {size:,} rows of each topic")
         console.print(whole.figures(builds))
         console.print(goals_of(whole.goals(builds)))

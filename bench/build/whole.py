@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 from bench import Goal, dbt, running_process, table_of
@@ -15,6 +14,7 @@ from bench.build import duckdb_peer, history
 from bench.export.work import in_process
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
+from python_common.output import console
 from python_common.spark import thrift
 from tests.support import bronze
 
@@ -45,7 +45,7 @@ class Build:
         return self.engine + self.dbt
 
 
-def measure(home: Path, size: int, console: Console) -> list[Build]:
+def measure(home: Path, size: int) -> list[Build]:
     """Build a history, again, with each increment, with nothing skipped, and in full; then in DuckDB."""
     with running(home, "thrift") as (settings, started):
         server = running_process(started["thrift"])

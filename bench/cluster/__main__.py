@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from bench import dbt, run, running_process
@@ -17,6 +16,7 @@ from bench.ingest.peer import Peer
 from bench.watch import Watch
 from local_stack.temporary import running
 from python_common.config.settings import Settings
+from python_common.output import console
 from python_common.process import Service
 from python_common.spark import thrift
 from tests.support.services.spark_cluster import running_cluster
@@ -26,7 +26,6 @@ BATCH_RECORDS = 1_000_000
 STAGED, DEDUPLICATED = "stg_payments__payments", "int_payments_deduplicated"
 # Every tenth record is a copy of an earlier one.
 COPIES = 10
-console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from bench import run, running_process
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from local_stack.temporary import running
+from python_common.output import console
 from python_common.spark import thrift
 
 # The columns and types of the model, two thirds of the lines from stores; the rows are in no order.
@@ -37,7 +37,6 @@ select
     'v1' as key_version
 from range({rows})
 """
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main(

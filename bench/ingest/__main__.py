@@ -13,9 +13,10 @@ from rich.table import Table
 from bench import Goal, goals_of, run, table_of
 from bench.ingest import commands, topic, width
 from bench.ingest.history import PER_DAY, plant
-from bench.ingest.landings import Bench, console
+from bench.ingest.landings import Bench
 from bench.ingest.peer import Job
 from local_stack.temporary import running
+from python_common.output import console
 from python_ingest.kafka.admin import Broker
 
 TOPIC = "payments"

@@ -5,14 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyiceberg.table import Table
-from rich.console import Console
 
 from bench.ingest import commands, topic
 from bench.ingest.peer import Job, Peer
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-
-console = Console(highlight=False, soft_wrap=True)
+from python_common.output import console
 
 
 class Bench:

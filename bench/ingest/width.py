@@ -15,7 +15,8 @@ from rich.console import Console
 
 from bench import table_of
 from bench.ingest import topic
-from bench.ingest.landings import Bench, console
+from bench.ingest.landings import Bench
+from python_common.output import console
 
 NARROWEST = 9
 VERSIONS = 1, 100

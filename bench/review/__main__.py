@@ -18,11 +18,11 @@ import sqlglot
 import typer
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from rich.console import Console
 from sqlglot.diff import diff
 
 from bench import run, table_of
 from python_common.config.environment import PROJECT_ROOT
+from python_common.output import console
 from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest
 from python_review import data, scope
@@ -80,7 +80,6 @@ STATES = (
     ("nothing, a value is NaN", "('a', 'NaN'::double), ('b', 2)", "('b', 2), ('a', 'NaN'::double)", 0),
     ("0.0 becomes -0.0, which is equal", "('a', 0), ('b', 2)", "('a', '-0.0'::double), ('b', 2)", 0),
 )
-console = Console(highlight=False, soft_wrap=True)
 
 
 def main(
