@@ -40,10 +40,12 @@ def running_process(service: Service) -> psutil.Process:
     return process
 
 
-def table_of(name: str, *figures: str) -> Table:
-    """Return an empty table: a column of names, and one for each kind of figure."""
+def table_of(name: str, *figures: str, second: str | None = None) -> Table:
+    """Return an empty table: a column of names, or two, and one for each kind of figure."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(name)
+    if second is not None:
+        table.add_column(second)
     for figure in figures:
         table.add_column(figure, justify="right", vertical="bottom")
     return table

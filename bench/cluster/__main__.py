@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from bench import dbt, run, running_process
+from bench import dbt, run, running_process, table_of
 from bench.ingest import commands, topic
 from bench.ingest.peer import Peer
 from bench.watch import Watch
@@ -62,7 +62,7 @@ def main(
             console.print(f"{name_of(size)}: producing {records:,} payments")
             topic.fill(settings, TOPIC, records, original)
             measured[size] = land(settings, home, pids), deduplicate(settings, services["thrift"], records, pids)
-    console.print(table_of(records, measured))
+    console.print(comparison(records, measured))
 
 
 def original(number: int) -> int:
@@ -112,13 +112,10 @@ def name_of(size: int) -> str:
     return f"{size} worker{'s'[: size > 1]}" if size else "no cluster"
 
 
-def table_of(records: int, measured: dict[int, tuple[Figures, Figures]]) -> Table:
+def comparison(records: int, measured: dict[int, tuple[Figures, Figures]]) -> Table:
     """Return the figures of each cluster, against those of the first."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("")
-    table.add_column("step")
-    for column in ("records/s", "of the\nfirst", "CPU s per\nmillion", "of the\nfirst", "peak\nMiB"):
-        table.add_column(column, justify="right", vertical="bottom")
+    figures_of_step = "records/s", "of the\nfirst", "CPU s per\nmillion", "of the\nfirst", "peak\nMiB"
+    table = table_of("", *figures_of_step, second="step")
     first = next(iter(measured.values()))
     for size, steps in measured.items():
         for step, figures, peer in zip(("landed", "deduplicated"), steps, first, strict=True):

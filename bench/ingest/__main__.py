@@ -99,11 +99,8 @@ def jobs(peer: str, records: int) -> Iterator[tuple[str, int]]:
 
 def comparison(measured: dict[tuple[str, str], list[Job]], records: int) -> Table:
     """Return the table: medians of all rounds, against those of Flink's jobs of the same kind."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("peer")
-    table.add_column("job")
-    for column in ("records/s\nmedian", "\nbest", "of\nFlink's", "CPU s per\nmillion", "of\nFlink's", "peak\nMiB"):
-        table.add_column(column, justify="right", vertical="bottom")
+    figures = "records/s\nmedian", "\nbest", "of\nFlink's", "CPU s per\nmillion", "of\nFlink's", "peak\nMiB"
+    table = table_of("peer", *figures, second="job")
     for (peer, kind), jobs in measured.items():
         flink = measured.get(("flink", "cold" if kind == "cold" else "warm"))
         speed = [records / job.seconds for job in jobs]
