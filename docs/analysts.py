@@ -122,7 +122,7 @@ def page(title: str, manifest: DbtManifest, catalog: Catalog | None, target: Tar
 def public(manifest: DbtManifest) -> list[Node]:
     """Return the models that analysts may read: marts, then exports, by name."""
     models = [model for model in manifest.models if model.config.get("access") == "public"]
-    return sorted(models, key=lambda model: ("export" in model.meta, model.name))
+    return sorted(models, key=lambda model: (model.is_export, model.name))
 
 
 def tables(manifest: DbtManifest, models: list[Node], catalog: Catalog | None, target: Target | None) -> list[Table]:

@@ -92,6 +92,17 @@ class Node:
         return f"{self.schema}.{self.identifier or self.alias}"
 
     @property
+    def is_export(self) -> bool:
+        """Whether it is published as files."""
+        return "export" in self.meta
+
+    @property
+    def first_source(self) -> str:
+        """The dbt source of the first source table that it reads; empty if it reads none."""
+        # Unique ids are source.<project>.<source>.<table>.
+        return next((parent.split(".")[2] for parent in self.parents if parent.startswith("source.")), "")
+
+    @property
     def grain(self) -> str:
         """The first sentence of its description, which states what a row is."""
         return " ".join(self.description.split()).partition(". ")[0].rstrip(".")

@@ -187,7 +187,7 @@ def _of_data(
     log.info("forking the lake, without copying data")
     made = fork.create(settings, FORK, timedelta(hours=24), cost.spark_properties(events) if with_costs else {})
     base = catalogs.opened(made.settings, catalogs.BASE_CATALOG)
-    exported = [node for node in sides[1].manifest.models if contracts.is_export(node)]
+    exported = [node for node in sides[1].manifest.models if node.is_export]
     weeks = _newest_weeks(base, exported, number_of_weeks)
     env = {**projects[0].env, **read_env_file(made.env_file)}
     runs, ends = [], []
@@ -337,7 +337,7 @@ class _Comparison:
 
     def _compared(self, node: Node, before: Table, after: Table) -> Iterator[TableReport]:
         key, impersonal = contracts.key(node, self.manifest), self.impersonal.get(node.name, set())
-        weeks: Iterable[str | None] = map(str, self.weeks) if contracts.is_export(node) else [None]
+        weeks: Iterable[str | None] = map(str, self.weeks) if node.is_export else [None]
         for week in weeks:
             part = (str(node.partition_by), week) if week else None
             change = data.compare(before, after, key, self.scratch, part, impersonal if self.with_samples else ())

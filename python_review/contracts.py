@@ -46,12 +46,7 @@ def differing(before: Mapping[str, object], after: Mapping[str, object]) -> list
 
 def is_public(node: Node) -> bool:
     """Return whether readers outside of the project may rely on a node."""
-    return node.config.get("access") == "public" or is_export(node)
-
-
-def is_export(node: Node) -> bool:
-    """Return whether a node is published as files."""
-    return "export" in node.meta
+    return node.config.get("access") == "public" or node.is_export
 
 
 def key(node: Node, manifest: DbtManifest) -> list[str]:
@@ -71,7 +66,7 @@ def _contract(old: Node, new: Node, key_before: str, key_after: str) -> Iterator
     severity: Severity = "breaking" if is_public(old) else "look"
     yield from _columns(old, new, severity)
     yield from _undescribed(old, new)
-    if is_export(new):
+    if new.is_export:
         yield from _files(old, new)
     if old.grain != new.grain:
         yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')

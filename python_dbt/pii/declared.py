@@ -102,7 +102,7 @@ def missing_subjects(lineage: Lineage) -> Iterator[Issue]:
                 )
     for unique_id in sorted(lineage.relations.keys() & lineage.manifest.nodes.keys()):
         node = lineage.manifest.nodes[unique_id]
-        for name, flows in lineage.relations[unique_id].columns if "export" in node.meta else ():
+        for name, flows in lineage.relations[unique_id].columns if node.is_export else ():
             meta = node.column_meta(name)
             # What decides on rows is in every column, computed.
             is_labelled = meta.get("pii") in PERSONS and meta.get("mask") == "pseudonym"
@@ -130,7 +130,7 @@ def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
 
     for unique_id, relation in by_value(manifest, as_declared).items():
         node = manifest.nodes.get(unique_id)
-        if node is None or "export" not in node.meta:
+        if node is None or not node.is_export:
             continue
         for name, flows in relation.columns:
             if flows and not node.column_meta(name).get(QUASI):

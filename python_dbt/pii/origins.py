@@ -79,12 +79,10 @@ def _as_classified(node: Node, relation: Relation) -> Relation:
         return _as_itself(node, relation)
     if node.schema != STAGING:
         return relation
-    # Unique ids are source.<project>.<source>.<table>.
-    source = next((name.split(".")[2] for name in node.parents if name.startswith("source.")), "")
     classes = {name: node.column_meta(name).get("pii", AS_IS) for name, _ in relation.columns}
     return Relation(
         tuple(
-            (name, frozenset(Flow(flow.column, classes[name], source=source) for flow in flows))
+            (name, frozenset(Flow(flow.column, classes[name], source=node.first_source) for flow in flows))
             for name, flows in relation.columns
         )
     )

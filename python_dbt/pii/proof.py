@@ -157,15 +157,14 @@ def mislabelled(lineage: Lineage) -> Iterator[Issue]:
         meta = {name: column.meta for name, column in node.columns.items()}
         named = {name: (entry["pii"], entry.get("mask")) for name, entry in meta.items() if "pii" in entry}
         reaching_by_column = {name: {(flow.pii, flow.mask) for flow in flows} for name, flows in relation.columns}
-        is_export = "export" in node.meta
         # What decides on rows is in every column; it has to be named once.
         everywhere = set.intersection(*reaching_by_column.values()) if reaching_by_column else set()
         for name, reaching in reaching_by_column.items():
             stated = {named[name]} if name in named else set()
-            if stated - reaching or (is_export and (reaching - everywhere) - stated):
+            if stated - reaching or (node.is_export and (reaching - everywhere) - stated):
                 holds = ", ".join(sorted(f"{pii} as {mask}" for pii, mask in reaching)) or "nothing classified"
                 yield Issue(f"{node.name}.{name} holds {holds}, which its yml does not declare", LABEL)
-        if is_export and everywhere - set(named.values()):
+        if node.is_export and everywhere - set(named.values()):
             yield Issue(f"{node.name} is grouped by a classified column that its yml does not name", LABEL)
 
 
@@ -280,10 +279,8 @@ def _bronze(name: str, source: Node) -> Relation:
 def _as_declared(node: Node, relation: Relation) -> Relation:
     """Return a staging model's columns with the classes that its yml declares, whatever its SQL does."""
     columns: list[tuple[str, Flows]] = []
-    # Unique ids are source.<project>.<source>.<table>.
-    sources = [name.split(".")[2] for name in node.parents if name.startswith("source.")]
     for name, _ in relation.columns:
         declared = node.column_meta(name).get("pii", "unclassified")
-        raw = Flow(f"{node.name}.{name}", declared, source=sources[0] if sources else "")
+        raw = Flow(f"{node.name}.{name}", declared, source=node.first_source)
         columns.append((name, NONE if declared == AS_IS else frozenset({raw})))
     return Relation(tuple(columns))
