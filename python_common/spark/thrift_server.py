@@ -86,15 +86,9 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
         "spark.hadoop.hive.server2.thrift.port": str(settings.thrift_port),
         **_tls(directory, settings.thrift_security),
     }
-    return [
-        str(spark_conf.SPARK_HOME / "bin" / "spark-submit"),
-        *(
-            "--properties-file",
-            str(spark_conf.write_properties(settings, directory / "spark.properties", configuration)),
-        ),
-        *("--class", MAIN_CLASS),
-        "spark-internal",
-    ]
+    submit = str(spark_conf.SPARK_HOME / "bin" / "spark-submit")
+    properties = spark_conf.write_properties(settings, directory / "spark.properties", configuration)
+    return [submit, "--properties-file", str(properties), "--class", MAIN_CLASS, "spark-internal"]
 
 
 def _tls(directory: Path, security: ThriftSecurity) -> dict[str, str]:
