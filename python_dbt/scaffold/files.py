@@ -191,10 +191,8 @@ def new_topic(
         raise UserError(f"'{entity}' is not a plural name", "Use a plural of a to z and _, for instance returns")
     key_format, key_type, payload_columns = columns
     first = next((one.name for one in payload_columns if one.type == "timestamp" and one.pii == masks.AS_IS), None)
-    key_column, at_column = (
-        _column(payload_columns, key, ("string", "bigint")),
-        _column(payload_columns, at or first, ("timestamp",)),
-    )
+    key_column = _column(payload_columns, key, ("string", "bigint"))
+    at_column = _column(payload_columns, at or first, ("timestamp",))
     return New(topic, source, entity, key_format, key_type, payload_columns, key_column, at_column)
 
 
