@@ -88,11 +88,12 @@ def registry_client(settings: Settings) -> dict[str, str]:
         "ssl.key.location": security.key,
         "ssl.key.password": security.key_password,
     }
-    if security.bearer_token:
-        options |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": security.bearer_token}
     present = {name: value for name, value in options.items() if value}
-    # The client asks for a logical cluster, which only Confluent Cloud has.
-    return present | ({"bearer.auth.logical.cluster": ""} if security.bearer_token else {})
+    if security.bearer_token:
+        present |= {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": security.bearer_token}
+        # The client asks for a logical cluster, which only Confluent Cloud has.
+        present["bearer.auth.logical.cluster"] = ""
+    return present
 
 
 def tls_settings_hint(prefix: str, failure: str) -> str:
