@@ -114,13 +114,13 @@ def write_properties(settings: Settings, path: Path, more: Mapping[str, str] | N
     return private_files.write(path, DEFAULTS.read_text() + "\n" + "".join(escaped))
 
 
-def process_environment(settings: Settings | None = None, properties: Path = DEFAULTS) -> dict[str, str]:
+def process_environment(settings: Settings, properties: Path = DEFAULTS) -> dict[str, str]:
     """Return the environment of a Spark process: conf/, the class archive, loopback if it has no other machine."""
     more = {}
-    if settings and not catalog_properties.is_on_one_machine(settings):
+    if not catalog_properties.is_on_one_machine(settings):
         # At the end of the class path: before Spark's jars it would make the class archive useless.
         more["SPARK_DIST_CLASSPATH"] = _before(f"{CLUSTER_DIR}/*", "SPARK_DIST_CLASSPATH", separator=":")
-    if settings is None or master(settings).startswith("local"):
+    if master(settings).startswith("local"):
         more["SPARK_LOCAL_IP"] = "127.0.0.1"
     return {
         **os.environ,

@@ -52,8 +52,8 @@ class Erasure:
     settings: Settings
     project: Project
     persons: tuple[Person, ...]
-    records: tuple[Record, ...] = ()
-    withdraws: bool = False
+    records: tuple[Record, ...]
+    withdraws: bool
     # Raises if another machine may be at work.
     require: Callable[[], None] = lambda: None
 
