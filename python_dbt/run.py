@@ -24,7 +24,7 @@ NODE_BUILT = re.compile(
 )
 FAILED = ("error", "fail", "runtime error")
 FIGURES = "ops_weekly_figures"
-"""The model of the figures of all weeks."""
+"""The model of the figures of all weeks, which is built for none."""
 FIGURES_TABLE = "ops.weekly_figures"
 ROLLING_30D = "fct_customers_rolling_30d"
 # Where dbt reads the project from, besides dbt_project.yml.
@@ -49,14 +49,9 @@ def build(
     return build_all(project, weeks, "--select", *(f"{prefix}{name}" for name in dict.fromkeys(models)))
 
 
-def build_figures(project: Project) -> list[Issue]:
-    """Run `dbt build` on the figures of all weeks, and on what they come from; returns and raises as `build`."""
-    return build_all(project, (), "--select", f"+{FIGURES}")
-
-
 def restate_30d(project: Project, week: IsoWeek) -> None:
     """Build the 30-day figures as of the end of a week, and what they come from; a UserError if a part fails."""
-    if issues := build_all(project, (week,), "--select", f"+{ROLLING_30D}"):
+    if issues := build(project, [ROLLING_30D], [week]):
         reasons = "; ".join(dict.fromkeys(issue.message for issue in issues))
         raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 

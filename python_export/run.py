@@ -17,7 +17,7 @@ from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
-from python_dbt.run import build, build_figures, invocation
+from python_dbt.run import FIGURES, build, invocation
 from python_export.csv import pii_scan
 from python_export.csv.compare import SPREADSHEET_ROWS, Facts, verify
 from python_export.csv.unload import UnloadBucket, unload
@@ -65,7 +65,7 @@ class Exporter:
             figures = None
             if weeks is None:
                 log.info("building the figures of all weeks")
-                self.readiness.issues += build_figures(self.project)
+                self.readiness.issues += build(self.project, [FIGURES], ())
                 figures = late.figures(self.catalog)
             due = self._due(target, weeks or (), figures, chosen)
             self._export(due, (), with_build, target, directory, figures)
