@@ -3,10 +3,10 @@
 `python -m python_common.spark.compiled JAR SOURCE...`
 """
 
+import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,11 +30,9 @@ def make_jar(jar: Path, *sources: Path) -> None:
             compiler.compile(_java_files(gateway, sources))
         finally:
             gateway.shutdown()
-        # A running JVM may have the old file open.
-        jar.unlink(missing_ok=True)
-        with zipfile.ZipFile(jar, "w") as archive:
-            for file in Path(directory).rglob("*.class"):
-                archive.write(file, file.relative_to(directory))
+        archive = shutil.make_archive(str(jar), "zip", directory)
+    # A running JVM may have the old file open.
+    Path(archive).replace(jar)
 
 
 def _java_files(gateway: JavaGateway, paths: Sequence[Path]) -> JavaArray:
