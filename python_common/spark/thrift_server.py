@@ -54,14 +54,9 @@ def exec_server(settings: Settings) -> NoReturn:
 
 def _environment(directory: Path, settings: Settings) -> dict[str, str]:
     environment = spark_conf.process_environment(settings)
-    environment["SPARK_SUBMIT_OPTS"] = " ".join(
-        [
-            environment["SPARK_SUBMIT_OPTS"],
-            f"-Dlakehouse.thrift.password.file={directory / 'password'}",
-            # Each session leaves a directory there.
-            f"-Djava.io.tmpdir={directory / 'tmp'}",
-        ]
-    )
+    environment["SPARK_SUBMIT_OPTS"] += f" -Dlakehouse.thrift.password.file={directory / 'password'}"
+    # Each session leaves a directory there.
+    environment["SPARK_SUBMIT_OPTS"] += f" -Djava.io.tmpdir={directory / 'tmp'}"
     return environment
 
 
