@@ -9,7 +9,6 @@ import fastavro
 import pyarrow as pa
 from confluent_kafka import Message
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from pyiceberg.catalog import Catalog
 
 from bench.ingest.peers.consuming import chunks
 from python_common.catalog.catalog import load_catalog
@@ -59,8 +58,9 @@ def main(topic: str) -> None:
     settings = from_environment()
     writers = Writers(settings.schema_registry_url)
     catalog = load_catalog(settings, create=True)
+    catalog.create_namespace_if_not_exists("bench")
     for line in sys.stdin:
-        table = make_table(catalog, line.split()[0])
+        table = catalog.create_table(f"bench.{line.split()[0]}", SCHEMA)
         rows, waiting = 0, []
         for messages in chunks(settings, topic):
             waiting.append(as_batch(messages, writers))
@@ -70,12 +70,6 @@ def main(topic: str) -> None:
         if waiting:
             table.append(pa.Table.from_batches(waiting))
         print(rows + sum(map(len, waiting)), flush=True)
-
-
-def make_table(catalog: Catalog, name: str) -> Any:
-    """Create an empty table in the benchmark's namespace."""
-    catalog.create_namespace_if_not_exists("bench")
-    return catalog.create_table(f"bench.{name}", SCHEMA)
 
 
 def as_batch(messages: list[Message], writers: Writers) -> pa.RecordBatch:
