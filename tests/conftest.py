@@ -91,6 +91,13 @@ def run_dbt(
     return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
 
 
+def run_dbt_well(*arguments: str, directory: Path = PROJECT_ROOT, **env: str) -> str:
+    """Run dbt as `run_dbt` does, fail the test with the end of its output if dbt fails, and return the output."""
+    finished = run_dbt(*arguments, directory=directory, **env)
+    assert finished.returncode == 0, finished.stdout[-3000:]
+    return finished.stdout
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Callable[[str, Callable[[Path], None]], Path]:
     """Return a function that returns the path of a name, which it has a function make, once for all workers."""
@@ -126,8 +133,7 @@ def parsed_project(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """A target directory of dbt in which this project is parsed."""
 
     def parse(target: Path) -> None:
-        finished = run_dbt("--quiet", "parse", "--target-path", str(target), "--log-path", str(target))
-        assert finished.returncode == 0, finished.stdout[-2000:]
+        run_dbt_well("--quiet", "parse", "--target-path", str(target), "--log-path", str(target))
 
     return once("parsed", parse)
 

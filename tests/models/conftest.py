@@ -13,7 +13,7 @@ from pyhive import hive
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark import thrift
-from tests.conftest import run_dbt
+from tests.conftest import run_dbt_well
 from tests.support.in_process import Dbt, dbt
 
 
@@ -71,7 +71,7 @@ def show(project_dbt: Dbt) -> Callable[[str], list[dict]]:
 @pytest.fixture(scope="session")
 def masking_key(stack: Settings) -> Settings:
     """The stack once its masking key is readable for Spark and pinned, which the first build does."""
-    assert run_dbt("build", "--select", "channels").returncode == 0
+    run_dbt_well("build", "--select", "channels")
     return stack
 
 
@@ -82,7 +82,6 @@ def small_project(stack: Settings, tmp_path: Path) -> Callable[[str], None]:
 
     def run(sql: str, *arguments: str) -> None:
         (tmp_path / "models" / "thing.sql").write_text(sql)
-        finished = run_dbt("run", *arguments, directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
-        assert finished.returncode == 0, finished.stdout[-2000:]
+        run_dbt_well("run", *arguments, directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
 
     return run

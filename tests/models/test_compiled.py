@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from python_common.config.environment import PROJECT_ROOT
-from tests.conftest import run_dbt
+from tests.conftest import run_dbt, run_dbt_well
 from tests.models.conftest import write_small_project
 
 pytestmark = pytest.mark.stack
@@ -18,18 +18,22 @@ pytestmark = pytest.mark.stack
 Nodes = dict[str, dict[str, Any]]
 
 
+def compile_models(target: Path, *selection: str, directory: Path = PROJECT_ROOT) -> None:
+    """Compile what is selected without a warehouse."""
+    run_dbt_well(
+        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", *selection),
+        *("--target-path", str(target), "--log-path", str(target)),
+        directory=directory,
+        LAKEHOUSE_THRIFT_PORT="1",
+    )
+
+
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Nodes]:
     """The project, but for the SQL of ops: that lists the tables that there are; nothing follows from it."""
-    target = str(tmp_path_factory.mktemp("compiled"))
-    finished = run_dbt(
-        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", "resource_type:model"),
-        *("--indirect-selection", "empty", "--exclude", "ops"),
-        *("--target-path", target, "--log-path", target),
-        LAKEHOUSE_THRIFT_PORT="1",
-    )
-    assert finished.returncode == 0, finished.stdout[-2000:]
-    return json.loads((Path(target) / "manifest.json").read_text())
+    target = tmp_path_factory.mktemp("compiled")
+    compile_models(target, "resource_type:model", "--indirect-selection", "empty", "--exclude", "ops")
+    return json.loads((target / "manifest.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +154,7 @@ def test_the_fingerprint_of_a_week_follows_the_exported_columns(tmp_path: Path) 
         described = tmp_path / "models" / f"{name}.yml"
         added = "".join(f"      - {{name: {column}, data_type: string}}\n" for column in columns)
         described.write_text(described.read_text().replace("    columns:\n", f"    columns:\n{added}", 1))
-    finished = run_dbt(
-        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", "ops_weekly_figures"),
-        *("--target-path", "target", "--log-path", "logs"),
-        directory=tmp_path,
-        LAKEHOUSE_THRIFT_PORT="1",
-    )
-    assert finished.returncode == 0, finished.stdout[-2000:]
+    compile_models(tmp_path / "target", "ops_weekly_figures", directory=tmp_path)
     [figures] = (tmp_path / "target" / "compiled").rglob("ops_weekly_figures.sql")
     assert "xxhash64(added_to_both, amount, confirmation_code, key_version," in figures.read_text()
     assert "added_to_mart" not in figures.read_text()
@@ -215,13 +213,7 @@ def test_reconciliation_is_tested_where_all_that_it_compares_was_built(
     (tmp_path / "models" / "checks.sql").write_text("select difference from {{ ref('table_before') }}")
     checks = {"name": "checks", "columns": [{"name": "difference", "data_tests": ["adds_up"]}]}
     (tmp_path / "models" / "checks.yml").write_text(yaml.safe_dump({"models": [checks]}))
-    finished = run_dbt(
-        *("--quiet", "compile", "--no-introspect", "--no-populate-cache", "--select", selected),
-        directory=tmp_path,
-        DBT_TARGET_PATH=str(tmp_path / "target"),
-        LAKEHOUSE_THRIFT_PORT="1",
-    )
-    assert finished.returncode == 0, finished.stdout[-2000:]
+    compile_models(tmp_path / "target", selected, directory=tmp_path)
     nodes = json.loads((tmp_path / "target" / "manifest.json").read_text())["nodes"].values()
     [test] = [node for node in nodes if node["resource_type"] == "test"]
     assert test["compiled_code"].rstrip().endswith(str(compared).lower())
@@ -230,11 +222,10 @@ def test_reconciliation_is_tested_where_all_that_it_compares_was_built(
 @pytest.mark.long
 def test_a_model_that_is_built_alone_is_compared_with_none_that_is_older() -> None:
     """As people build it: the tests of what comes from it would be red on good data."""
-    finished = run_dbt(
+    listed = run_dbt_well(
         *("--quiet", "ls", "--select", "int_payments_deduplicated", "fct_product_sales", "--resource-type", "test"),
         LAKEHOUSE_THRIFT_PORT="1",
     )
-    assert finished.returncode == 0, finished.stdout[-2000:]
-    tests = {line.rpartition(".")[2] for line in finished.stdout.splitlines()}
+    tests = {line.rpartition(".")[2] for line in listed.splitlines()}
     assert "keeps_contract_fct_product_sales_" in tests
     assert not {name for name in tests if name.startswith("assert_") or "_exp_weekly_" in name}

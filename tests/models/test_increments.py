@@ -17,7 +17,7 @@ from python_common.config.settings import from_environment
 from python_common.spark import thrift
 from python_ingest.bronze.tables import prepared
 from python_ingest.declare.topics import read_declarations
-from tests.conftest import run_dbt
+from tests.conftest import run_dbt, run_dbt_well
 from tests.support import bronze
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.shuffled_events import START, Event, Row, events, waves
@@ -66,8 +66,7 @@ def changed_rows(table: Table) -> Counter[str]:
 def build(*arguments: str, variables: str = "rebuild_below_rows: 0") -> None:
     """Run `dbt build` without tests, with MERGEs in tables that are small, as they are in large ones."""
     unused = ("test", "unit_test", "exposure", "snapshot")
-    finished = run_dbt("build", "--vars", f"{{{variables}}}", "--exclude-resource-type", *unused, *arguments)
-    assert finished.returncode == 0, finished.stdout[-3000:]
+    run_dbt_well("build", "--vars", f"{{{variables}}}", "--exclude-resource-type", *unused, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -262,10 +261,9 @@ def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) 
         "int_products_versions",
         "int_order_items_priced",
     )
-    finished = run_dbt(
+    run_dbt_well(
         "build", "--exclude-resource-type", "unit_test", "--select", *changed, "fct_order_lines", "fct_product_sales"
     )
-    assert finished.returncode == 0, finished.stdout[-3000:]
     line = EqualTo("order_line_key", f"shop-{number}")
     [row] = own_lake.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().to_pylist()
     assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)

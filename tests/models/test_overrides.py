@@ -7,7 +7,7 @@ import pytest
 from pyhive import hive
 
 from python_common.spark.thrift import rows
-from tests.conftest import run_dbt
+from tests.conftest import run_dbt_well
 
 RunModel = Callable[..., None]
 
@@ -55,8 +55,7 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
         "{{ config(materialized='incremental', file_format='iceberg', schema='small') }} select 1 as a"
     )
     (tmp_path / "packages.yml").write_text(f"packages: [{{local: {package}}}]")
-    installed = run_dbt("deps", directory=tmp_path)
-    assert installed.returncode == 0, installed.stdout
+    run_dbt_well("deps", directory=tmp_path)
     for _ in range(2):
         small_project("{{ config(materialized='view') }} select 1 as a")
     assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
@@ -148,8 +147,7 @@ snapshots:
     rows(cursor, "create or replace view default.history__dbt_tmp as select 'of somebody else' as a")
     for values in ("(1, 'stays'), (2, 'goes')", "(1, 'stays')"):
         small_project(f"select * from values {values} as things (id, name)")
-        finished = run_dbt("snapshot", directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
-        assert finished.returncode == 0, finished.stdout[-2000:]
+        run_dbt_well("snapshot", directory=tmp_path, DBT_TARGET_PATH=str(tmp_path / "target"))
     assert rows(
         cursor, "select id, name, dbt_is_deleted from small.history where dbt_valid_to is null order by id"
     ) == [(1, "stays", "False"), (2, "goes", "True")]
