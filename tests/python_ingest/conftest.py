@@ -39,8 +39,9 @@ def topic(services: Settings, spark: SparkSession, declaration: Declaration) -> 
 
 
 @pytest.fixture
-def lakehouse(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
-    """Return a function that runs a command in the test process, with the session of the tests."""
+def ingest(spark: SparkSession, models_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """Return a function that runs a command of `lakehouse ingest` on what `models_dir` declares, in the test process
+    with the session of the tests."""
     monkeypatch.setattr(LazySparkSession, "__call__", lambda _: spark)
     return in_process.lakehouse
 

@@ -110,7 +110,7 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
 
 @pytest.mark.long
 def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
-    topic: TopicFixture, models_dir: Any, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Any, ingest: Lakehouse
 ) -> None:
     name = f"sale_{topic.declaration.table}"
     first = topic.register(optional(record(name, id="int", code="int"), "code"))
@@ -127,7 +127,7 @@ def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     assert topic.land_well().notes == []
     (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
     assert status.notes == [note]
-    listed = lakehouse("ingest", "status", "--models", str(models_dir))
+    listed = ingest("status")
     assert f"note: {topic.name}: {note}" in listed.stdout
     allowing = replace(topic.declaration, table=f"{topic.declaration.table}_allowed", allow=("code",))
     assert topic.land_well(declaration=allowing).notes == []

@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from confluent_kafka.schema_registry import Schema
-from typer.testing import CliRunner
 
 from python_common.errors import UserError
-from python_ingest.cli.ingest import app
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from tests.python_ingest.avro.test_ingest_schemas import aliased
@@ -37,10 +34,6 @@ def register(topic: TopicFixture, schema: Any, side: str = "value") -> int:
     return topic.registry.register_schema(f"{topic.name}-{side}", Schema(json.dumps(schema), "AVRO"))
 
 
-def plan_schema(topic: TopicFixture, models: Path, *options: str) -> Result:
-    return CliRunner().invoke(app, ["plan-schema", topic.name, "--models", str(models), *options])
-
-
 def columns(topic: TopicFixture) -> dict[str, str]:
     """Return every path of the table and its type, but for the ingester's columns."""
     schema = topic.table().schema()
@@ -48,12 +41,12 @@ def columns(topic: TopicFixture) -> dict[str, str]:
     return {path: str(kind) for path, kind in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
 
 
-def test_a_plan_comes_true(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
+def test_a_plan_comes_true(topic: TopicFixture, ingest: Lakehouse) -> None:
     topic.produce(topic.encode(register(topic, FIRST), {"id": 1, "price": 0.5, "gone": "g", "lines": []}))
     topic.land_well()
     before, location = columns(topic), topic.table().metadata_location
     schema_id = register(topic, WIDER)
-    result = lakehouse("ingest", "plan-schema", topic.name, "--models", str(models_dir), "--json")
+    result = ingest("plan-schema", topic.name, "--json")
     assert (result.returncode, result.stderr) == (0, "")
     (plan,) = json.loads(result.stdout)
     assert plan == {
@@ -102,12 +95,12 @@ def test_a_plan_comes_true(topic: TopicFixture, models_dir: Path, lakehouse: Lak
     assert (again.added, again.widened) == ((), ())
 
 
-def test_a_refusal_comes_true_and_is_exit_code_1(topic: TopicFixture, models_dir: Path) -> None:
+def test_a_refusal_comes_true_and_is_exit_code_1(topic: TopicFixture, ingest: Lakehouse) -> None:
     topic.produce(topic.encode(register(topic, record("sale", id="int", a="string")), {"id": 1, "a": "x"}))
     topic.land_well()
     schema_id = register(topic, record("sale", id="int", a="int"))
-    result = plan_schema(topic, models_dir)
-    assert result.exit_code == 1
+    result = ingest("plan-schema", topic.name)
+    assert result.returncode == 1
     assert result.stdout == (
         f"{topic.name}-value, schema id {schema_id}, into {topic.declaration.identifier}:\n"
         "  refused    a: string cannot become int\n"
@@ -130,11 +123,11 @@ def test_without_a_table_every_column_is_added_and_keys_are_planned_too(topic: T
     assert [(column.path, column.after) for column in key.added] == [("kafka_key", "long")]
 
 
-def test_a_proposed_schema_is_read_from_a_file(topic: TopicFixture, models_dir: Path, tmp_path: Path) -> None:
+def test_a_proposed_schema_is_read_from_a_file(topic: TopicFixture, ingest: Lakehouse, tmp_path: Path) -> None:
     proposed = tmp_path / "sale.avsc"
     proposed.write_text(json.dumps(FIRST))
-    result = plan_schema(topic, models_dir, "--schema-file", str(proposed))
-    assert result.exit_code == 0
+    result = ingest("plan-schema", topic.name, "--schema-file", str(proposed))
+    assert result.returncode == 0
     assert result.stdout.splitlines() == [
         f"{proposed} into {topic.declaration.identifier}:",
         "  adds       id int",

@@ -57,14 +57,12 @@ def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
-) -> None:
-    undeclared = lakehouse("ingest", "run", "nonsense", "--models", str(models_dir))
+def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(topic: TopicFixture, ingest: Lakehouse) -> None:
+    undeclared = ingest("run", "nonsense")
     assert (undeclared.returncode, undeclared.stdout) == (1, "")
     assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {topic.name}.\n")
     topic.delete_topic()
-    missing = lakehouse("ingest", "run", "--json", "--models", str(models_dir))
+    missing = ingest("run", "--json")
     assert missing.returncode == 1
     [result] = json.loads(missing.stdout)
     assert (result["topic"], result["records"]) == (topic.name, 0)
@@ -166,15 +164,13 @@ def test_a_run_that_is_interrupted_begins_no_other_batch(topic: TopicFixture) ->
     assert_exactly_once(topic, BACKLOG)
 
 
-def test_too_many_dead_letters_have_a_separate_exit_code(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
-) -> None:
+def test_too_many_dead_letters_have_a_separate_exit_code(topic: TopicFixture, ingest: Lakehouse) -> None:
     good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for _ in range(21):
         topic.produce(b"poison")
     topic.produce(good)
     topic.flush()
-    result = lakehouse("ingest", "run", "--models", str(models_dir))
+    result = ingest("run")
     assert result.returncode == 4
     *progress, warning = result.stderr.splitlines()
     assert warning == (

@@ -43,18 +43,18 @@ def register_late(topic: TopicFixture, missing: int) -> None:
 
 
 def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture, ingest: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = land_dead_letters(topic)
     monkeypatch.setenv("COLUMNS", "200")
-    as_table = lakehouse("ingest", "dead-letters", topic.name, "--models", str(models_dir))
+    as_table = ingest("dead-letters", topic.name)
     assert (as_table.returncode, as_table.stderr) == (0, "")
     assert [line.split()[:3] for line in as_table.stdout.splitlines()[1:]] == [
         ["unknown_schema_id", str(missing), "6"],
         ["not_registry_avro", "-", "1"],
     ]
     assert b"foreign".hex() not in as_table.stdout
-    listed = lakehouse("ingest", "dead-letters", topic.name, "--show-raw", "--json", "--models", str(models_dir))
+    listed = ingest("dead-letters", topic.name, "--show-raw", "--json")
     values = [row["kafka_raw_value"] for row in json.loads(listed.stdout)]
     assert len(values) == 7
     assert b"foreign bytes".hex() in values
@@ -112,8 +112,8 @@ def test_a_replay_that_another_commit_overtakes_starts_again_under_another_numbe
     assert verify_topic(topic.settings, topic.declaration, 10).issues == []
 
 
-def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
-    result = lakehouse("ingest", "replay", topic.name, "--reason", "bad luck", "--models", str(models_dir))
+def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, ingest: Lakehouse) -> None:
+    result = ingest("replay", topic.name, "--reason", "bad luck")
     assert result.returncode == 1
     assert result.stderr.startswith("error: There is no reason 'bad luck'. Choose from not_registry_avro, ")
 
@@ -125,7 +125,7 @@ def test_what_has_no_table_cannot_be_replayed(topic: TopicFixture) -> None:
 
 @pytest.mark.long
 def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, ingest: Lakehouse
 ) -> None:
     topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
     declared = (models_dir / "_tests__sources.yml").read_text().replace('"key": "string"', '"key": "avro"')
@@ -142,17 +142,17 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
     assert (result.records, result.dead_letters, result.key_errors) == (5, 1, 4)
     foreign = f"foreign_schema: schema id {moved} belongs to {subject}"
     assert [row["key_error"] for row in topic.rows()][:3] == [foreign] * 3
-    counted = lakehouse("ingest", "dead-letters", topic.name, "--json", "--models", str(models_dir))
+    counted = ingest("dead-letters", topic.name, "--json")
     assert [(row["reason"], row["schema_id"], row["rows"], row["part"]) for row in json.loads(counted.stdout)] == [
         ("foreign_schema", moved, 3, "key"),
         ("unknown_schema_id", 0x7FFFFFFF, 1, "value"),
         ("not_registry_avro", None, 1, "key"),
     ]
-    listed = lakehouse("ingest", "dead-letters", topic.name, "--show-raw", "--models", str(models_dir))
+    listed = ingest("dead-letters", topic.name, "--show-raw")
     text = " ".join(listed.stdout.split())
     assert f"0/2: key: {foreign} " in text
     assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in text
-    status = lakehouse("ingest", "status", "--models", str(models_dir))
+    status = ingest("status")
     note = f"note: {topic.name}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
     assert note in status.stdout
     subjects = (f"{topic.name}-value", f"{topic.name}-key", subject)

@@ -30,9 +30,7 @@ def last_batch(topic: TopicFixture) -> int:
 
 
 @pytest.mark.long
-def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
-) -> None:
+def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(topic: TopicFixture, ingest: Lakehouse) -> None:
     produce(topic, 60)
     topic.land_well(Options(max_records=10, wait=10))
     before = topic.rows()
@@ -60,14 +58,14 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(
     offsets = topic.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
     assert [row["kafka_offset"] for row in offsets if row["kafka_partition"] == 1] == list(range(20))
     topic.sql("alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '3600000')")
-    again = lakehouse("ingest", "maintain", "--models", str(models_dir))
+    again = ingest("maintain")
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.startswith(f"{topic.declaration.identifier}: 3 files")
 
 
 @pytest.mark.long
 def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, ingest: Lakehouse
 ) -> None:
     topic.sql("create schema if not exists lake.maintained")
     topic.sql("create table lake.maintained.people using iceberg as select 1 as id")
@@ -77,7 +75,7 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
     table = load_catalog(topic.settings).load_table("maintained.people")
     [*_, replaced, current] = [entry.snapshot_id for entry in table.history()]
     topic.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
-    done = lakehouse("ingest", "maintain", "--models", str(models_dir))
+    done = ingest("maintain")
     assert done.returncode == 0, done.stderr
     retained = {
         snapshot.snapshot_id for snapshot in load_catalog(topic.settings).load_table("maintained.people").snapshots()
@@ -170,22 +168,20 @@ def test_a_table_of_dbt_is_rid_of_its_delete_files(topic: TopicFixture) -> None:
     assert topic.spark.table(f"lake.{name}").count() == 90
 
 
-def test_what_would_harm_running_readers_or_writers_is_refused(models_dir: Path, lakehouse: Lakehouse) -> None:
+def test_what_would_harm_running_readers_or_writers_is_refused(ingest: Lakehouse) -> None:
     for options, text in (
         (("--keep-orphans", "23h"), "Orphan files younger than a day may belong to a running commit"),
         (("--keep-snapshots", "30m"), "Snapshots younger than an hour may be in use by a reader"),
     ):
-        result = lakehouse("ingest", "maintain", *options, "--models", str(models_dir))
+        result = ingest("maintain", *options)
         assert (result.returncode, result.stdout) == (1, "")
         assert text in result.stderr
 
 
-def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
-) -> None:
+def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(topic: TopicFixture, ingest: Lakehouse) -> None:
     load_catalog(topic.settings, create=True)
     name = topic.declaration.identifier
-    result = lakehouse("ingest", "maintain", topic.name, "--table", "no.such", "--models", str(models_dir))
+    result = ingest("maintain", topic.name, "--table", "no.such")
     assert (result.returncode, result.stdout) == (1, f"{name}: no table yet\n")
     assert result.stderr == "error: There is no table no.such. Name a table as schema.table.\n"
 

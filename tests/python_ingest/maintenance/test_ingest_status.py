@@ -98,7 +98,7 @@ def test_too_many_dead_letters_of_late_are_reported(topic: TopicFixture, models_
 
 
 def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
+    topic: TopicFixture, models_dir: Path, ingest: Lakehouse
 ) -> None:
     produce(topic, 3)
     topic.land_well()
@@ -108,7 +108,7 @@ def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
     (models_dir / "_more__sources.yml").write_text(json.dumps(sources))
     file = models_dir / "lakehouse.prom"
     file.write_text("what was there before")
-    result = lakehouse("ingest", "status", "--json", "--metrics-file", str(file), "--models", str(models_dir))
+    result = ingest("status", "--json", "--metrics-file", str(file))
     assert result.returncode == 1
     landed, failed = json.loads(result.stdout)
     assert (landed["rows"], landed["lag_offsets"], landed["error"]) == (3, 0, None)
@@ -144,9 +144,9 @@ def test_what_the_ingester_would_refuse_is_the_status(topic: TopicFixture) -> No
     assert status.rows == 3
 
 
-def test_a_run_writes_the_metrics_too(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
+def test_a_run_writes_the_metrics_too(topic: TopicFixture, models_dir: Path, ingest: Lakehouse) -> None:
     file = models_dir / "run.prom"
-    result = lakehouse("ingest", "run", "--metrics-file", str(file), "--models", str(models_dir))
+    result = ingest("run", "--metrics-file", str(file))
     assert result.returncode == 0, result.stderr
     assert f'lakehouse_ingest_up{{topic="{topic.name}"}} 1.0' in file.read_text()
 

@@ -50,9 +50,7 @@ def compacted(services: Settings, spark: SparkSession, declaration: Declaration)
     return topic
 
 
-def test_every_planted_fault_is_reported_by_its_offset(
-    topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse
-) -> None:
+def test_every_planted_fault_is_reported_by_its_offset(topic: TopicFixture, ingest: Lakehouse) -> None:
     landed(topic, 30)
     assert report_of(topic) == Report(topic.name, topic.declaration.identifier, offsets=30, rows=30, records=30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
@@ -82,7 +80,7 @@ def test_every_planted_fault_is_reported_by_its_offset(
     assert report.issue_count == 11
     topic.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
     topic.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
-    result = lakehouse("ingest", "verify", topic.name, "--models", str(models_dir), "--json")
+    result = ingest("verify", topic.name, "--json")
     assert (result.returncode, result.stderr) == (1, "")
     (document,) = json.loads(result.stdout)
     assert document["issues"][:3] == [
@@ -136,7 +134,7 @@ def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypat
 
 
 def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
-    topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch, lakehouse: Lakehouse
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch, ingest: Lakehouse
 ) -> None:
     landed(topic, 300)
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 10)
@@ -150,7 +148,7 @@ def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
     assert report.issue_count == 20
     assert report.issues[0] == "partition 0: offset 5: more than once in the table"
     assert report.records == 120  # a chunk in partitions 0 and 2, and all chunks of partition 1, for their gaps
-    printed = lakehouse("ingest", "verify", "--sample", "0.5", "--seed", "7", "--models", str(models_dir))
+    printed = ingest("verify", "--sample", "0.5", "--seed", "7")
     assert printed.returncode == 1
     assert "(seed 7): 20 issues" in printed.stdout
 
@@ -251,7 +249,7 @@ def test_credentials_are_asked_for_again_in_every_partition(
 
 
 @pytest.mark.long
-def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehouse: Lakehouse) -> None:
+def test_a_damaged_file_is_named(topic: TopicFixture, ingest: Lakehouse) -> None:
     landed(topic, 6)
     table = topic.table()
     snapshot = table.current_snapshot()
@@ -266,7 +264,7 @@ def test_a_damaged_file_is_named(topic: TopicFixture, models_dir: Path, lakehous
             report_of(topic)
         assert str(file) in str(caught.value)
         if path == data:
-            result = lakehouse("ingest", "verify", "--models", str(models_dir))
+            result = ingest("verify")
             assert (result.returncode, result.stderr) == (1, "")
             assert result.stdout.startswith(f"{topic.name}: not verified: ")
             assert str(file) in result.stdout
