@@ -7,7 +7,7 @@ from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructT
 
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.bronze.column_types import widened
-from python_ingest.declare.spark_types import SPARK_NAMES, in_spark, of_spark, struct
+from python_ingest.declare.spark_types import SPARK_NAMES, children, in_spark, of_spark, struct, with_children
 
 LEAVES = [*SPARK_NAMES.values(), "decimal(10, 2)", "decimal(20, 2)", "decimal(38, 0)"]
 
@@ -26,16 +26,14 @@ def a_type(rng: random.Random, depth: int = 3) -> str:
 
 def a_wider(rng: random.Random, column: IcebergType) -> IcebergType:
     """Return a type with more fields, digits or bits here and there."""
+    parts = {name: a_wider(rng, part) for name, part in children(column).items()}
     match column:
         case StructType():
-            fields = {field.name: a_wider(rng, field.field_type) for field in column.fields}
             number = rng.randrange(len(LEAVES))
             more = {f"more_{number}": of_spark(LEAVES[number])} if rng.random() < 0.5 else {}
-            return struct(dict(rng.sample([*fields.items(), *more.items()], len(fields) + len(more))))
-        case ListType():
-            return ListType(-1, a_wider(rng, column.element_type), element_required=False)
-        case MapType():
-            return MapType(-1, column.key_type, -1, a_wider(rng, column.value_type), value_required=False)
+            return struct(dict(rng.sample([*parts.items(), *more.items()], len(parts) + len(more))))
+        case ListType() | MapType():
+            return with_children(column, parts)
         case DecimalType():
             return DecimalType(min(38, column.precision + rng.randrange(9)), column.scale)
     return of_spark({"int": "bigint", "float": "double"}.get(in_spark(column), in_spark(column)))
