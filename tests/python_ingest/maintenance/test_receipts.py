@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common import pii_key
-from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration
@@ -23,11 +23,6 @@ ANNA = Person("shop.customer", " anna.archer")
 def key_file(offline_settings: Settings) -> Path:
     pii_key.create(offline_settings.pii_key_file)
     return offline_settings.pii_key_file
-
-
-@pytest.fixture
-def catalog(offline_settings: Settings) -> Catalog:
-    return load_catalog(offline_settings, create=True)
 
 
 def test_a_receipt_is_known_on_another_machine_after_the_key_was_rotated_and_names_no_person(
@@ -76,7 +71,6 @@ def test_a_restored_lake_knows_who_was_erased_after_its_backup(
             Subject("shop.address", ("street",), (("sales", "buyer"),)),
         ),
     )
-    make_namespace(catalog, "bronze")
     rows = pa.table(
         {
             "kafka_partition": pa.array([0, 0, 1], pa.int32()),

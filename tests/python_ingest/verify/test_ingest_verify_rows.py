@@ -3,19 +3,16 @@
 from contextlib import closing
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_catalog, make_namespace
-from python_common.config.settings import Settings
 from python_ingest.bronze import tables
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.kafka.offset_range import StoredOffsets
 from python_ingest.verify.bronze_rows import BronzeTable
 
 
-def test_batch_numbers_are_checked_in_every_file(offline_settings: Settings) -> None:
-    catalog = load_catalog(offline_settings, create=True)
-    make_namespace(catalog, "bronze")
+def test_batch_numbers_are_checked_in_every_file(catalog: Catalog) -> None:
     table = catalog.create_table("bronze.sales", tables.table_schema(SchemaState(), "string"))
     schema = table.schema().as_arrow()
     # Batches have greater numbers than offsets, then smaller ones; the last number was never given.
