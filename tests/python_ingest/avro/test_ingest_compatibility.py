@@ -98,6 +98,9 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
     assert notes_of(record("r", place=before), record("r", place=optional(other, "y"))) != ()
     with pytest.raises(IncompatibleSchema, match=r"^place.x: renamed to y without an alias$"):
         notes_of(record("r", place=before), record("r", place=other))
+    assert notes_of(record("r", a="int"), record("r", b=["null", "int"])) == (
+        "a was dropped and b added, as a separate column",
+    )
     assert notes_of(record("r", place=before), record("r", place=other), "place.x") == ()
     assert notes_of(record("r", a="int"), record("r", b="string")) == ()
     with pytest.raises(IncompatibleSchema, match="a: long cannot become int"):

@@ -63,14 +63,6 @@ def test_a_field_renamed_without_an_alias_is_refused(topic: TopicFixture) -> Non
     assert errors == ["a: renamed to b without an alias", "place.zip: renamed to code without an alias"]
 
 
-def test_a_field_dropped_next_to_an_optional_one_is_a_new_column(topic: TopicFixture) -> None:
-    name = f"sale_{topic.declaration.table}"
-    topic.produce(topic.encode(topic.register(record(name, a="int")), {"a": 1}))
-    topic.produce(topic.encode(topic.register(record(name, b=["null", "int"])), {"b": 2}))
-    assert topic.land_well().dead_letters == 0
-    assert sales(topic) == [(1, None), (None, 2)]
-
-
 def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture) -> None:
     first = topic.encode(topic.register(record("sale", a="int")), {"a": 1})
     second = topic.encode(topic.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})

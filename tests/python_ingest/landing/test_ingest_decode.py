@@ -108,12 +108,6 @@ def test_every_avro_kind_lands_typed_with_all_kafka_metadata(topic: TopicFixture
     }
 
 
-def test_a_payload_that_is_no_record_is_one_column(topic: TopicFixture) -> None:
-    topic.produce(topic.encode(topic.register("long"), 42))
-    topic.land_well()
-    assert [row["value"] for row in topic.rows()] == [42]
-
-
 def test_interleaved_writers_each_decode_with_their_own_schema(topic: TopicFixture) -> None:
     first = topic.register(record("sale", id="int", price="float", gone="string"))
     middle = record("sale", id="int", note=["null", "string"], price="float", place=record("p", x="int"))
