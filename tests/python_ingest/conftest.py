@@ -1,6 +1,5 @@
 """What the ingester's tests share: a topic and a table per test."""
 
-import uuid
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,12 @@ from python_common.spark.session import LazySparkSession
 from python_ingest.declare.topics import Declaration
 from tests.support import in_process
 from tests.support.in_process import Lakehouse
-from tests.support.topic_fixture import TopicFixture, declared_in
+from tests.support.topic_fixture import TopicFixture, declared_in, new_declaration
 
 
 @pytest.fixture
 def declaration() -> Declaration:
-    name = f"t{uuid.uuid4().hex[:10]}"
-    return Declaration(topic=f"test.{name}", schema="bronze_tests", table=name, key="string", on_error="dead_letter")
+    return new_declaration()
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def ingest(spark: SparkSession, models_dir: Path, monkeypatch: pytest.MonkeyPatc
     """Return a function that runs a command of `lakehouse ingest` on what `models_dir` declares, in the test process
     with the session of the tests."""
     monkeypatch.setattr(LazySparkSession, "__call__", lambda _: spark)
-    return in_process.lakehouse
+    return lambda *arguments: in_process.lakehouse("ingest", *arguments, "--models", str(models_dir))
 
 
 @pytest.fixture

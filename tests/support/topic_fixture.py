@@ -1,7 +1,7 @@
 """A topic and a table for one test, on the real broker, registry and lake: records made byte by byte."""
 
 import json
-import time
+import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
 )
@@ -32,7 +33,9 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.maintenance.maintain import Maintained, Retention, maintain_table
 from python_ingest.verify.compare import verify_topic
+from python_ingest.verify.report import Report, Sample
 from tests.support.evolutions import encode
 from tests.support.race import until
 
@@ -85,9 +88,13 @@ class TopicFixture:
 
     def delete_topic(self) -> None:
         self.admin.delete_topics([self.name])[self.name].result()
-        deadline = time.monotonic() + 20
-        while self.name in self.admin.list_topics(timeout=5).topics and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: self.name not in self.admin.list_topics(timeout=5).topics)
+
+    def add_partitions(self, partitions: int) -> None:
+        """Have so many partitions; a producer that knows them is that of a copy of this fixture."""
+        for grown in self.admin.create_partitions([NewPartitions(self.name, partitions)]).values():
+            grown.result()
+        self.wait_for_topic(partitions)
 
     def delete_records(self, partition: int, before: int) -> None:
         """Delete the records before an offset, as retention does."""
@@ -108,13 +115,13 @@ class TopicFixture:
     def wait_for_topic(self, partitions: int) -> None:
         """Wait for the leader of each partition: what it refuses before, it would take again after later records."""
         ends = {TopicPartition(self.name, partition): OffsetSpec.latest() for partition in range(partitions)}
-        for _ in range(100):
+
+        def have_leaders() -> bool:
             # The client asks the leaders that it heard of last.
             self.admin.list_topics(self.name, timeout=5)
-            if not any(end.exception() for end in self.admin.list_offsets(ends).values()):
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"{self.name} has no {partitions} partitions with a leader")
+            return not any(end.exception() for end in self.admin.list_offsets(ends).values())
+
+        until(have_leaders)
 
     def register(self, schema: dict[str, Any] | str, side: str = "value") -> int:
         return self.register_under(f"{self.name}-{side}", schema)
@@ -131,6 +138,10 @@ class TopicFixture:
     def flush(self) -> None:
         assert self.producer.flush(30) == 0
 
+    def declaring(self, **changes: Any) -> "TopicFixture":
+        """Return the fixture of this topic with a declaration that differs in some fields."""
+        return replace(self, declaration=replace(self.declaration, **changes))
+
     def ingester(self, options: Options | None = None, **changes: Any) -> Ingester:
         return Ingester(
             settings=changes.get("settings", self.settings),
@@ -143,10 +154,12 @@ class TopicFixture:
         load_catalog(self.settings, create=True)
         return BatchWriter(self.settings, lambda: self.spark, self.declaration, wait=10, writer=writer)
 
-    def land(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:
-        """Flush what was produced, and land it."""
+    def land(
+        self, options: Options | None = None, declaration: Declaration | None = None, **changes: Any
+    ) -> TopicResult:
+        """Flush what was produced, and land it by an ingester with these changes."""
         self.flush()
-        (result,) = self.ingester(options).catch_up([declaration or self.declaration])
+        (result,) = self.ingester(options, **changes).catch_up([declaration or self.declaration])
         return result
 
     def land_well(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:
@@ -158,6 +171,19 @@ class TopicFixture:
     def table(self, declaration: Declaration | None = None) -> Table:
         return load_catalog(self.settings).load_table((declaration or self.declaration).identifier)
 
+    @property
+    def directory(self) -> Path:
+        """Where the table's files are."""
+        return Path(self.table().location().removeprefix("file:"))
+
+    def verify(self, sample: Sample | None = None, decoded: bool = False) -> Report:
+        return verify_topic(self.settings, self.declaration, 10, sample, decoded)
+
+    def maintain(self, retention: Retention) -> Maintained:
+        outcome = maintain_table(self.settings, lambda: self.spark, self.declaration.identifier, retention)
+        assert outcome is not None
+        return outcome
+
     def rows(self, declaration: Declaration | None = None) -> list[dict[str, Any]]:
         rows = self.table(declaration).scan().to_arrow().to_pylist()
         return sorted(rows, key=lambda row: (row["kafka_partition"], row["kafka_offset"]))
@@ -166,9 +192,22 @@ class TopicFixture:
         self.spark.sql(text.format(table=f"lake.{self.declaration.identifier}"))
 
 
-def declared_in(directory: Path, declaration: Declaration) -> Path:
-    """Declare a topic in the one source file of a directory, and return the directory."""
-    kafka: dict[str, object] = {
+def new_declaration(**changes: Any) -> Declaration:
+    """Return the declaration of a topic and a table that no other test has."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    return replace(Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"), **changes)
+
+
+def declared_in(directory: Path, *declarations: Declaration) -> Path:
+    """Declare topics of one schema in the one source file of a directory, and return the directory."""
+    source = {"name": "tests", "schema": declarations[0].schema, "tables": [*map(_as_source, declarations)]}
+    (directory / "_tests__sources.yml").write_text(json.dumps({"version": 2, "sources": [source]}))
+    return directory
+
+
+def _as_source(declaration: Declaration) -> dict[str, Any]:
+    """Return the table of a dbt source that declares a topic."""
+    kafka = {
         "topic": declaration.topic,
         "key": declaration.key,
         "on_error": declaration.on_error,
@@ -179,10 +218,12 @@ def declared_in(directory: Path, declaration: Declaration) -> Path:
         {"name": name, "data_type": spark_types.in_spark(column)}
         for name, column in spark_types.children(declaration.columns).items()
     ]
-    table = {"name": declaration.table, "columns": columns, "config": {"meta": {"kafka": kafka}}}
-    sources = {"version": 2, "sources": [{"name": "tests", "schema": declaration.schema, "tables": [table]}]}
-    (directory / "_tests__sources.yml").write_text(json.dumps(sources))
-    return directory
+    subjects = {person.kind: [*person.columns] for person in declaration.persons}
+    return {
+        "name": declaration.table,
+        "columns": columns,
+        "config": {"meta": {"kafka": kafka, "subjects": subjects}},
+    }
 
 
 def produce(
@@ -198,7 +239,7 @@ def produce(
 
 
 def assert_exactly_once(topic: TopicFixture, count: int) -> None:
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert report.issues == []
     assert report.records == report.decoded == count
     rows = topic.rows()
@@ -217,7 +258,7 @@ def assert_position_is_that_of_the_files(table: Table) -> None:
 
 def assert_columns_hold_what_bytes_encode(topic: TopicFixture, rows: int) -> None:
     """See that so many rows hold what another decoder makes of their bytes."""
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert (report.issues, report.notes, report.decoded) == ([], [], rows)
 
 

@@ -1,8 +1,6 @@
 """Declared columns: in the table before the first record, the least that they hold, and what does not fit them."""
 
 import json
-import uuid
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,18 +10,15 @@ from pyspark.sql import SparkSession
 from python_common.config.settings import Settings
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import in_spark, of_spark
-from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance.status import topic_statuses
-from python_ingest.verify.compare import verify_topic
 from tests.python_ingest.avro.test_ingest_schemas import aliased
-from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, a_topic
-from tests.python_ingest.avro.test_ingest_type_mapping import columns as fields_of
-from tests.support.topic_fixture import TopicFixture, record
+from tests.python_ingest.avro.test_ingest_type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES, a_topic
+from tests.support.topic_fixture import TopicFixture, new_declaration, record
 
 
 def declaring(topic: TopicFixture, **columns: str) -> TopicFixture:
     types = {name: of_spark(text) for name, text in columns.items()}
-    return replace(topic, declaration=replace(topic.declaration, columns=spark_types.struct(types)))
+    return topic.declaring(columns=spark_types.struct(types))
 
 
 def types(topic: TopicFixture) -> dict[str, str]:
@@ -41,16 +36,14 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     topic: TopicFixture, services: Settings, spark: SparkSession
 ) -> None:
     empty = declaring(topic, note="string", lines="array<struct<sku: string, count: int>>")
-    name = f"t{uuid.uuid4().hex[:10]}"
     kafka_key = spark_types.struct({"kafka_key": of_spark("struct<x: int>")})
-    absent = Declaration(f"test.{name}", "bronze_tests", name, "avro", "dead_letter", columns=kafka_key)
-    missing = TopicFixture(services, spark, absent)
+    missing = TopicFixture(services, spark, new_declaration(key="avro", columns=kafka_key))
     filled = a_topic(services, spark)
     filled.produce(filled.encode(filled.register("long"), 7))
     filled.flush()
     results = empty.ingester().catch_up([one.declaration for one in (missing, empty, filled)])
     assert [str(result.error) if result.error else None for result in results] == [
-        f"The topic 'test.{name}' does not exist on {services.kafka_bootstrap_servers}. "
+        f"The topic '{missing.name}' does not exist on {services.kafka_bootstrap_servers}. "
         "Create it, or remove its declaration from the dbt source.",
         None,
         None,
@@ -60,7 +53,7 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     assert [row["value"] for row in filled.rows()] == [7]
     for one in (empty, missing):
         assert one.rows() == []
-    assert verify_topic(services, empty.declaration, 10).issues == []
+    assert empty.verify().issues == []
     (status,) = topic_statuses(services, [empty.declaration], 10)
     assert (status.error, status.rows, status.dead_letters, status.lag_offsets) == (None, 0, 0, 0)
     missing.make_topic(1)
@@ -100,7 +93,7 @@ def test_a_declared_type_is_the_least_a_column_holds(topic: TopicFixture) -> Non
     assert rows[3].decode_error == (
         f"incompatible_schema: schema id {unfit}, later: string does not fit the column's type array<string>"
     )
-    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
+    assert topic.verify().issues == []
 
 
 def test_a_source_that_declares_what_the_table_cannot_be_stops_its_topic(topic: TopicFixture) -> None:
@@ -126,8 +119,7 @@ def test_a_field_whose_alias_is_declared_lands_in_the_declared_column(topic: Top
 def test_a_declared_key_has_its_type_before_the_first_key_and_one_that_does_not_fit_is_null(
     topic: TopicFixture,
 ) -> None:
-    topic = declaring(topic, kafka_key="struct<id: bigint, shop: string>")
-    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    topic = declaring(topic, kafka_key="struct<id: bigint, shop: string>").declaring(key="avro")
     value = topic.encode(topic.register(record("sale", n="int")), {"n": 1})
     topic.produce(value, key=None)
     topic.land_well()
@@ -140,14 +132,12 @@ def test_a_declared_key_has_its_type_before_the_first_key_and_one_that_does_not_
 
 def widened(column: IcebergType) -> IcebergType:
     """Return a type that is wider at every depth where one can be."""
+    parts = {name: widened(part) for name, part in spark_types.children(column).items()}
     match column:
         case StructType():
-            fields = {field.name: widened(field.field_type) for field in column.fields}
-            return spark_types.struct({"declared": of_spark("string"), **fields})
-        case ListType():
-            return ListType(-1, widened(column.element_type), element_required=False)
-        case MapType():
-            return MapType(-1, column.key_type, -1, widened(column.value_type), value_required=False)
+            return spark_types.struct({"declared": of_spark("string"), **parts})
+        case ListType() | MapType():
+            return spark_types.with_children(column, parts)
         case DecimalType():
             return DecimalType(min(38, column.precision + 5), column.scale)
     return of_spark({"int": "bigint", "float": "double"}.get(in_spark(column), in_spark(column)))
@@ -174,10 +164,7 @@ def test_every_type_lands_in_a_column_declared_as_documented(
     if wider:
         wanted = {name: widened(column) for name, column in wanted.items()}
     topic = declaring(a_topic(services, spark), **{name: in_spark(column) for name, column in wanted.items()})
-    values = {f"f{number}": value for number, value in enumerate(VALUES.values())}
-    written = {name: value[0] if isinstance(value, tuple) else value for name, value in values.items()}
-    schema_id = topic.register(record("every", **fields_of(TYPES, 0)))
-    topic.produce(topic.encode(schema_id, written))
+    topic.produce(topic.encode(topic.register(EVERY_TYPE), EVERY_VALUE))
     absent = record("every", missing=["null", "int"]) | {"doc": json.dumps(wider)}
     topic.produce(topic.encode(topic.register(absent), {"missing": 1}))
     assert topic.land_well().dead_letters == 0
@@ -185,7 +172,7 @@ def test_every_type_lands_in_a_column_declared_as_documented(
     assert {name: of_spark(types_by_name[name]) for name in wanted} == wanted
     first, second = topic.rows()
     for name in wanted:
-        read = values[name][1] if isinstance(values[name], tuple) else values[name]
+        read = READ_VALUE[name]
         # PyIceberg reads a NULL array or map of records as an empty one.
         assert second[name] in (None, [])
         assert first[name] == (with_declared(read) if wider else read), name

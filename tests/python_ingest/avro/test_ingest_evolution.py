@@ -5,7 +5,6 @@ import json
 import random
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,7 +178,7 @@ def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture
 def test_a_batch_that_fails_after_the_table_was_widened_lands_later(topic: TopicFixture) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
     topic.land_well()
-    data = Path(topic.table().location().removeprefix("file:")) / "data"
+    data = topic.directory / "data"
     data.rename(data.with_name("aside"))
     data.touch()
     topic.produce(topic.encode(topic.register(record("sale", id="long", a=["null", "int"])), {"id": 2**40, "a": 2}))
@@ -194,7 +193,7 @@ def test_a_batch_that_fails_after_the_table_was_widened_lands_later(topic: Topic
 
 @pytest.mark.parametrize(("schema", "key"), [("int", 7), (record("sale_key", id="int"), {"id": 7})])
 def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture, schema: object, key: object) -> None:
-    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    topic = topic.declaring(key="avro")
     value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for foreign in (None, b"plain", b"\x00\x7f\xff\xff\x00\x02"):
         topic.produce(value, key=foreign)
@@ -238,13 +237,13 @@ def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(topic: TopicFixture) -
         "string": [as_text(key) for key in keys],
     }
     for key_format, expected in decoded.items():
-        declaration = replace(topic.declaration, key=key_format, table=f"{topic.declaration.table}_{key_format}")
-        assert topic.land_well(declaration=declaration).dead_letters == 0
-        rows = topic.rows(declaration)
+        declared = topic.declaring(key=key_format, table=f"{topic.declaration.table}_{key_format}")
+        assert declared.land_well().dead_letters == 0
+        rows = declared.rows()
         assert [row["kafka_raw_key"] for row in rows] == keys
         assert [row["kafka_key"] for row in rows] == expected
         assert {row["id"] for row in rows} == {1}
-        assert_columns_hold_what_bytes_encode(replace(topic, declaration=declaration), len(rows))
+        assert_columns_hold_what_bytes_encode(declared, len(rows))
 
 
 def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixture) -> None:

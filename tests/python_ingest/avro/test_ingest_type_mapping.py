@@ -15,8 +15,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.types import omitted_fields
-from python_ingest.declare.topics import Declaration
-from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
+from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, new_declaration, record
 
 DOCUMENT = (PROJECT_ROOT / "docs" / "type-mapping.md").read_text()
 
@@ -126,8 +125,7 @@ CHANGES: dict[str, tuple[Any, Any, Any, Any]] = {
 
 
 def a_topic(services: Settings, spark: SparkSession) -> TopicFixture:
-    name = f"t{uuid.uuid4().hex[:10]}"
-    topic = TopicFixture(services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter"))
+    topic = TopicFixture(services, spark, new_declaration())
     topic.make_topic(1)
     return topic
 
@@ -153,6 +151,15 @@ def columns(rows: list[list[str]], cell: int) -> dict[str, Any]:
     return {f"f{number}": field_type(row[cell], number) for number, row in enumerate(rows) if row[cell] != "-"}
 
 
+EVERY_TYPE = record("every", **columns(TYPES, 0))
+"""The schema of a record with a field of each type in the document."""
+PAIRS = [value if isinstance(value, tuple) else (value, value) for value in VALUES.values()]
+EVERY_VALUE = {f"f{number}": written for number, (written, _) in enumerate(PAIRS)}
+"""Such a record, as it is written."""
+READ_VALUE = {f"f{number}": read for number, (_, read) in enumerate(PAIRS)}
+"""What is read of it."""
+
+
 @dataclass(frozen=True)
 class Read:
     """What a table looks like after a batch: its Iceberg and Spark types by column, and its rows."""
@@ -173,10 +180,7 @@ def read(topic: TopicFixture) -> Read:
 def typed(services: Settings, spark: SparkSession) -> Read:
     topic = a_topic(services, spark)
     assert list(VALUES) == [row[0] for row in TYPES]
-    written = {
-        f"f{number}": value[0] if isinstance(value, tuple) else value for number, value in enumerate(VALUES.values())
-    }
-    topic.produce(topic.encode(topic.register(record("every", **columns(TYPES, 0))), written))
+    topic.produce(topic.encode(topic.register(EVERY_TYPE), EVERY_VALUE))
     assert topic.land_well().dead_letters == 0
     assert_columns_hold_what_bytes_encode(topic, 1)
     return read(topic)
@@ -184,13 +188,12 @@ def typed(services: Settings, spark: SparkSession) -> Read:
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(TYPES)), ids=[row[0] for row in TYPES])
 def test_a_type_is_landed_as_documented(typed: Read, number: int, row: list[str]) -> None:
-    avro, in_iceberg, in_spark, _ = row
+    _, in_iceberg, in_spark, _ = row
     name = f"f{number}"
-    value = VALUES[avro]
     assert typed.iceberg.get(name, "-") == in_iceberg
     assert typed.spark.get(name, "-") == in_spark
     (landed,) = typed.rows
-    assert landed.get(name) == (value[1] if isinstance(value, tuple) else value)
+    assert landed.get(name) == READ_VALUE[name]
 
 
 @pytest.mark.parametrize(("schema", "reason"), NO_COLUMN)

@@ -11,7 +11,6 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay
 from python_ingest.maintenance.erase import Person
 from python_ingest.maintenance.replay import Replayed
-from python_ingest.verify.compare import verify_topic
 from tests.support.topic_fixture import SALE, TopicFixture, assert_exactly_once, laid_out, produce, record
 
 
@@ -46,7 +45,7 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     catalog = load_catalog(topic.settings)
     [layouts] = erase.find(catalog, [topic.declaration], (Person("seller", "14"),))
     assert erase.erase(catalog, topic.spark, layouts, "test") == 1
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert (report.issues, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
     assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0
 

@@ -193,8 +193,7 @@ def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
     arguments = " ".join(f"--conf {name}={value}" for name, value in spark.items())
     env = {"LAKEHOUSE_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{arguments} pyspark-shell"}
     seen = ingest_and_verify(secured_topic, models_dir, {**secured.sasl_ssl, **secured.basic, **env})
-    table = Path(secured_topic.table().location().removeprefix("file:"))
-    directories = (home, events, table)
+    directories = (home, events, secured_topic.directory)
     # The search finds what is there, in a log with connections and an event log with queries.
     assert files_with("KAFKA_SASL_JAAS_CONFIG", *directories) == {"spark.log"}
     assert len(files_with(secured_topic.declaration.identifier, events)) == 1

@@ -209,15 +209,13 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
 def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(topic: TopicFixture) -> None:
     schema_id = topic.register(record("sale", id="int"))
     topic.produce(topic.encode(schema_id, {"id": 1}))
-    topic.flush()
     away = topic.settings.changed(schema_registry_url=f"http://{NOWHERE}")
-    (result,) = topic.ingester(Options(wait=3), settings=away).catch_up([topic.declaration])
+    result = topic.land(Options(wait=3), settings=away)
     assert "schema registry" in str(result.error)
     assert (result.records, result.dead_letters) == (0, 0)
     assert topic.land_well().dead_letters == 0
     topic.produce(topic.encode(schema_id, {"id": 2}))
-    topic.flush()
-    (known,) = topic.ingester(Options(wait=3), settings=away).catch_up([topic.declaration])
+    known = topic.land(Options(wait=3), settings=away)
     assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
 
 

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -44,12 +43,12 @@ def test_files_are_compressed_with_zstd(topic: TopicFixture) -> None:
 def test_a_run_without_news_reads_no_file_and_asks_the_broker_once_for_all_topics(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = replace(topic, declaration=replace(topic.declaration, topic=f"{topic.name}.2", table=f"{topic.name[5:]}_2"))
+    other = topic.declaring(topic=f"{topic.name}.2", table=f"{topic.name[5:]}_2")
     other.make_topic()
     for made in (topic, other):
         produce(made, 6)
         made.land_well()
-        for file in Path(made.table().location().removeprefix("file:")).rglob("*.avro"):
+        for file in made.directory.rglob("*.avro"):
             file.unlink()
     asked, ask = [], Broker._ask
     ingester = topic.ingester()

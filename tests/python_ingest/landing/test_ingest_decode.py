@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from python_ingest.kafka import consumer, registry
+from python_ingest.kafka.message import HEADER_BYTES
 from python_ingest.landing import batch
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.status import topic_statuses
-from python_ingest.verify.compare import verify_topic
+from tests.support.evolutions import encode
 from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
@@ -64,14 +65,8 @@ VALUES: dict[str, Any] = {
 }
 
 
-def zigzag(number: int) -> bytes:
-    """Encode an Avro long."""
-    number = (number << 1) ^ (number >> 63)
-    encoded = b""
-    while number & ~0x7F:
-        encoded += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return encoded + bytes([number])
+def avro_long(number: int) -> bytes:
+    return encode("long", 0, number)[HEADER_BYTES:]
 
 
 def test_every_avro_kind_lands_typed_with_all_kafka_metadata(topic: TopicFixture) -> None:
@@ -143,13 +138,13 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicF
         header: f"decode_failed: schema id {schema_id}",
         good[:-2]: f"decode_failed: schema id {schema_id}",
     }
-    head = header + b"\x01" + zigzag(1) + zigzag(1) + b"\x00" * 4 + b"\x00" * 8
+    head = header + b"\x01" + avro_long(1) + avro_long(1) + b"\x00" * 4 + b"\x00" * 8
     for length in (10_000_000, 2**28, 2**30, 2**31 - 20, 2**40, -7, 2**62):
-        poison[head + zigzag(length) + b"abc"] = f"decode_failed: schema id {schema_id}"
+        poison[head + avro_long(length) + b"abc"] = f"decode_failed: schema id {schema_id}"
     body = good[5:]
-    lines = body.index(zigzag(2) + zigzag(1))
+    lines = body.index(avro_long(2) + avro_long(1))
     for length in (2**28, 2**31 - 20, 2**40, -(2**40)):
-        poison[header + body[:lines] + zigzag(length)] = f"decode_failed: schema id {schema_id}"
+        poison[header + body[:lines] + avro_long(length)] = f"decode_failed: schema id {schema_id}"
     noise = [header + rng.randbytes(rng.randint(1, 80)) for _ in range(300)]
     for _ in range(300):
         flipped = bytearray(good)
@@ -212,7 +207,7 @@ def test_an_id_that_is_registered_later_decodes_from_then_on(topic: TopicFixture
     topic.produce(topic.encode(ahead, {"id": 5, "last": 7}))
     assert topic.land_well().dead_letters == 0
     assert [row["decode_error"] for row in topic.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert report.issues == []
     assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
 
@@ -277,7 +272,7 @@ def test_tombstones_and_foreign_keys_cost_no_row(topic: TopicFixture) -> None:
 
 
 def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) -> None:
-    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
+    topic = topic.declaring(key="avro")
     value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     key_id = topic.register(record("sale_key", id="int"), side="key")
     wider = topic.register(record("sale_key", id="long", shop=["null", "string"]), side="key")
@@ -357,8 +352,8 @@ def test_skip_keeps_the_place_and_the_reason_but_no_byte(topic: TopicFixture) ->
     assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is rows[1]["kafka_key"] is None
     assert not rows[1]["kafka_headers"]
     assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
-    assert verify_topic(topic.settings, skip, 10).issues == []
-    assert verify_topic(topic.settings, topic.declaration, 10).issue_count == 3
+    assert topic.declaring(on_error="skip").verify().issues == []
+    assert topic.verify().issue_count == 3
 
 
 def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(topic: TopicFixture) -> None:

@@ -1,6 +1,7 @@
 """Every offset exactly once: restarts, kills, two writers, maintenance, and topics that changed behind the table."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import pyiceberg.table.update
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import NewPartitions
 from py4j.protocol import Py4JError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
@@ -25,7 +25,7 @@ from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.batch import BatchPlan, SparkFailed
-from python_ingest.landing.run import Options
+from python_ingest.landing.run import Ingester, Options, TopicResult
 from tests.support.topic_fixture import (
     SALE,
     Messages,
@@ -168,18 +168,15 @@ def test_two_ingesters_at_once_land_each_offset_once(topic: TopicFixture) -> Non
     produce(topic, 60)
     heard = [Messages(), Messages()]
     ingesters = [topic.ingester(Options(max_records=10, wait=10), messages=messages) for messages in heard]
-    results: list[Any] = []
     start = threading.Barrier(2)
 
-    def work(index: int) -> None:
+    def work(ingester: Ingester) -> TopicResult:
         start.wait()
-        results.extend(ingesters[index].catch_up([topic.declaration]))
+        (result,) = ingester.catch_up([topic.declaration])
+        return result
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        results = [*pool.map(work, ingesters)]
     assert [result.error for result in results] == [None, None]
     assert sum(result.records for result in results) == 60
     assert any("nothing was committed" in note for messages in heard for note in messages.notes)
@@ -314,9 +311,7 @@ def test_aborted_transactions_are_passed_over_once(topic: TopicFixture) -> None:
 def test_a_partition_added_later_is_read_from_its_beginning(topic: TopicFixture) -> None:
     produce(topic, 3)
     topic.land_well()
-    for grown in topic.admin.create_partitions([NewPartitions(topic.name, 4)]).values():
-        grown.result()
-    topic.wait_for_topic(4)
+    topic.add_partitions(4)
     topic = replace(topic)  # a producer that knows the new partition
     produce(topic, 4, start=3, partitions=(3, 0))
     assert topic.land_well().records == 4

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -104,8 +104,7 @@ def test_a_broker_killed_before_a_read_and_started_again_is_waited_for(
         process.wait()
         threading.Thread(target=broker.start).start()
 
-    ingester = separate_topic.ingester(Options(max_records=9, wait=120), messages=Saboteur(before_batch=restart))
-    (result,) = ingester.catch_up([separate_topic.declaration])
+    result = separate_topic.land(Options(max_records=9, wait=120), messages=Saboteur(before_batch=restart))
     assert (result.error, result.records, result.lag) == (None, 30, 0)
     assert_exactly_once(separate_topic, 60)
 
@@ -117,19 +116,13 @@ def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and
     process = own_broker[0].process()
     assert process is not None
     produce(separate_topic, 6)
-    env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": own_broker[1]}
-    options = ["--follow", "--every", "200ms", "--wait", "1s", "--models", str(models_dir)]
-    follower = subprocess.Popen(
-        [LAKEHOUSE, "ingest", "run", *options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert follower.stderr is not None
-    watchdog = threading.Timer(300, follower.kill)
-    watchdog.start()
-    try:
-        read_until(follower.stderr, "caught up")
-        process.suspend()
-        read_until(follower.stderr, f"Kafka at {own_broker[1]} does not answer")
-        process.resume()
+    with following(models_dir, "--wait", "1s", KAFKA_BOOTSTRAP_SERVERS=own_broker[1]) as follower:
+        try:
+            read_until(follower.stderr, "caught up")
+            process.suspend()
+            read_until(follower.stderr, f"Kafka at {own_broker[1]} does not answer")
+        finally:
+            process.resume()
         produce(separate_topic, 6)
         read_until(follower.stderr, "12 records landed")
         (jvm,) = psutil.Process(follower.pid).children()
@@ -137,13 +130,24 @@ def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and
         _, log = follower.communicate()
         assert follower.returncode == 1
         assert "error: Spark's Java process has ended" in log
+    assert_exactly_once(separate_topic, 12)
+
+
+@contextmanager
+def following(models_dir: Path, *options: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    """Follow the topics that a directory declares until the block ends, at most five minutes."""
+    command = [LAKEHOUSE, "ingest", "run", "--follow", "--every", "200ms", *options, "--models", str(models_dir)]
+    pipe = subprocess.PIPE
+    follower = subprocess.Popen(command, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
+    watchdog = threading.Timer(300, follower.kill)
+    watchdog.start()
+    try:
+        yield follower
     finally:
-        process.resume()
         if follower.poll() is None:
             follower.send_signal(signal.SIGINT)
             follower.communicate()
         watchdog.cancel()
-    assert_exactly_once(separate_topic, 12)
 
 
 def read_until(stream: Any, words: str) -> None:
@@ -160,8 +164,7 @@ def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(
     produce(topic, 9)
     answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
     with registry_answering(*answers, subject=f"{topic.name}-value") as (url, asked):
-        settings = topic.settings.changed(schema_registry_url=url)
-        (result,) = topic.ingester(Options(wait=60), settings=settings).catch_up([topic.declaration])
+        result = topic.land(Options(wait=60), settings=topic.settings.changed(schema_registry_url=url))
     # Once more for the schema's fingerprint.
     assert len(asked) == len(answers) + 1
     assert (result.error, result.records, result.dead_letters) == (None, 9, 0)
@@ -207,9 +210,15 @@ def test_numbers_that_are_none_land_as_they_are(topic: TopicFixture) -> None:
     assert_exactly_once(topic, len(numbers))
 
 
+def large_producer(topic: TopicFixture, limit: int) -> Producer:
+    """Let a topic have messages of so many bytes, and return a producer of them."""
+    configure(topic, "max.message.bytes", str(limit))
+    limits = {"message.max.bytes": limit, "queue.buffering.max.kbytes": 100_000}
+    return Producer({**connections.kafka_client(topic.settings), **limits})
+
+
 def test_messages_beyond_a_megabyte_land_or_are_dead_letters(topic: TopicFixture) -> None:
-    configure(topic, "max.message.bytes", "10000000")
-    producer = Producer({**connections.kafka_client(topic.settings), "message.max.bytes": 10_000_000})
+    producer = large_producer(topic, 10_000_000)
     schema_id = topic.register(record("sale", note="string"))
     header = len(topic.encode(schema_id, {"note": ""}))
     values = [
@@ -227,9 +236,7 @@ def test_messages_beyond_a_megabyte_land_or_are_dead_letters(topic: TopicFixture
 
 def large_records(topic: TopicFixture, count: int) -> None:
     """Produce records of 9 MB that no codec makes smaller, over all partitions."""
-    configure(topic, "max.message.bytes", "10000000")
-    limits = {"message.max.bytes": 10_000_000, "queue.buffering.max.kbytes": 100_000}
-    producer = Producer({**connections.kafka_client(topic.settings), **limits})
+    producer = large_producer(topic, 10_000_000)
     value = topic.encode(
         topic.register(record("scan", image="bytes")), {"image": random.Random(9).randbytes(9_000_000)}
     )
@@ -270,26 +277,19 @@ def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
     topic: TopicFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record of 90 MB, in a heap of 512 MB, ends the JVM of a run with two other topics."""
-    table, name = topic.declaration.table, topic.name
     others = [
-        TopicFixture(
-            topic.settings, topic.spark, replace(topic.declaration, topic=f"{name}{end}", table=f"{table}{end}")
-        )
-        for end in ("a", "b")
+        topic.declaring(topic=f"{topic.name}{end}", table=f"{topic.declaration.table}{end}") for end in ("a", "b")
     ]
     for other in others:
         other.make_topic()
         produce(other, 6)
-    configure(topic, "max.message.bytes", "95000000")
-    producer = Producer({**connections.kafka_client(topic.settings), "message.max.bytes": 95_000_000})
+    producer = large_producer(topic, 95_000_000)
     schema_id = topic.register(record("scan", image="bytes"))
     producer.produce(
         topic.name, topic.encode(schema_id, {"image": random.Random(9).randbytes(90_000_000)}), partition=0
     )
     assert producer.flush(120) == 0
-    for number, one in enumerate([others[0], topic, others[1]]):
-        file = declared_in(tmp_path, one.declaration) / "_tests__sources.yml"
-        file.rename(tmp_path / f"_tests{number}__sources.yml")
+    declared_in(tmp_path, *(one.declaration for one in (others[0], topic, others[1])))
     small_heap = tmp_path / "spark.conf"
     private_files.write(small_heap, "spark.driver.memory 512m\n")
     monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(small_heap))
@@ -347,23 +347,12 @@ def test_dead_letters_are_replayed_once_their_schema_is_registered_while_followi
     missing = produce_ahead()
     assert topic.land_well().dead_letters == 1
     register_late(missing)
-    follower = subprocess.Popen(
-        [LAKEHOUSE, "ingest", "run", "--follow", "--every", "200ms", "--models", str(models_dir)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    watchdog = threading.Timer(300, follower.kill)
-    watchdog.start()
-    try:
+    with following(models_dir) as follower:
         read_until(follower.stderr, "1 dead letters are decoded")
         missing = produce_ahead()
         read_until(follower.stderr, "records landed")
         register_late(missing)
         read_until(follower.stderr, "1 dead letters are decoded")
-    finally:
-        watchdog.cancel()
-        follower.send_signal(signal.SIGINT)
-        follower.communicate()
     assert [(row["decode_error"], row["id"]) for row in topic.rows()] == [(None, 1), (None, 1)]
 
 
@@ -416,7 +405,7 @@ def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(
     impatient = topic.settings.changed(catalog_uri=f"{database}?busy_timeout=200")
     produce(topic, 6)
     with locked_catalog(topic.settings):
-        (result,) = topic.ingester(settings=impatient).catch_up([topic.declaration])
+        result = topic.land(settings=impatient)
     assert "is locked by another program" in str(result.error)
     with locked_catalog(topic.settings, seconds=2):
         assert topic.land_well().records == 6

@@ -21,10 +21,6 @@ from tests.support.services.http_server import Handler, serving
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
 
 
-def declaring(topic: TopicFixture, **changes: Any) -> TopicFixture:
-    return replace(topic, declaration=replace(topic.declaration, **changes))
-
-
 def sale(topic: TopicFixture) -> dict[str, Any]:
     # Under a separate name: the registry gives equal schemas of several subjects one id.
     return record(f"sale_{topic.declaration.table}", id="int", note="string")
@@ -70,13 +66,13 @@ def test_a_replay_lands_a_foreign_schema_once_the_declaration_names_its_subject(
     topic.produce(topic.encode(topic.register_under(subject, moved), {"id": 2, "note": "moved", "more": 7}))
     topic.land_well()
     assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
-    corrected = declaring(topic, subject=(f"{topic.name}-value", subject))
+    corrected = topic.declaring(subject=(f"{topic.name}-value", subject))
     assert replay.replay(corrected.batch_writer(), "foreign_schema") == Replayed(1, 1)
     assert [(row["id"], row["more"]) for row in topic.rows()] == [(1, None), (2, 7)]
 
 
 def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(topic: TopicFixture) -> None:
-    topic = declaring(topic, key="avro")
+    topic = topic.declaring(key="avro")
     shared = sale(topic)
     schema_id = topic.register(shared)
     for subject in ("a", "b", "c", "d"):
@@ -89,9 +85,7 @@ def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(topic: To
     assert topic.land_well().dead_letters == 1
     assert [row["kafka_key"] for row in topic.rows()] == [{"id": 7}, None]
     assert errors(topic) == [None, f"foreign_schema: schema id {key_id} belongs to {topic.name}-key"]
-    elsewhere = TopicFixture(
-        topic.settings, topic.spark, replace(topic.declaration, table=f"{topic.declaration.table}_x", subject=("x",))
-    )
+    elsewhere = topic.declaring(table=f"{topic.declaration.table}_x", subject=("x",))
     elsewhere.land_well()
     assert errors(elsewhere)[0] == (
         f"foreign_schema: schema id {schema_id} belongs to {topic.name}-a, {topic.name}-b, {topic.name}-c and 2 more"
@@ -100,7 +94,7 @@ def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(topic: To
 
 @pytest.mark.parametrize("strategy", ["record", "topic_record"])
 def test_subjects_may_be_named_after_records(topic: TopicFixture, strategy: str) -> None:
-    topic = declaring(topic, subject=strategy)
+    topic = topic.declaring(subject=strategy)
     prefix = f"{topic.name}-" if strategy == "topic_record" else ""
     event = sale(topic) | {"namespace": "shop.events"}
     name = f"shop.events.{event['name']}"
@@ -159,7 +153,7 @@ def test_a_spoiled_table_is_repaired_as_in_the_docs(topic: TopicFixture) -> None
     schema_id = topic.register_under(foreign_subject, trade)
     topic.produce(topic.encode(schema_id, {"id": "x", "symbol": "s"}))
     # As it was before subjects were asked for: the foreign schema came first and decided the columns.
-    declaring(topic, subject=(foreign_subject,)).land_well()
+    topic.declaring(subject=(foreign_subject,)).land_well()
     good_fields = topic.register(sale(topic))
     topic.produce(topic.encode(good_fields, {"id": 1, "note": "n"}))
     assert topic.land_well().dead_letters == 1

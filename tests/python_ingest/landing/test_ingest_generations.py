@@ -12,8 +12,7 @@ from python_common.errors import UserError
 from python_ingest.cli import ingest
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay
-from python_ingest.maintenance.maintain import Retention, maintain_table
-from python_ingest.verify.compare import verify_topic
+from python_ingest.maintenance.maintain import Retention
 from python_ingest.verify.report import Report
 from tests.support.topic_fixture import SALE, TopicFixture, produce, record
 
@@ -31,7 +30,7 @@ def rebind(topic: TopicFixture, start: str, directory: Path) -> None:
 
 
 def verified(topic: TopicFixture) -> Report:
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert report.issues == []
     return report
 
@@ -55,8 +54,7 @@ def test_a_recreated_topic_is_another_generation(topic: TopicFixture, models_dir
     rebind(topic, "earliest", models_dir)
     assert verified(topic).expired == 10
     assert topic.land_well().records == 7
-    retention = Retention(timedelta(0), timedelta(days=3))
-    assert maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, retention) is not None
+    topic.maintain(Retention(timedelta(0), timedelta(days=3)))
     files = topic.table().inspect.data_files().to_pylist()
     assert {file["spec_id"] for file in files} == {topic.table().spec().spec_id}, "files of generation 0 are merged"
     produce(topic, 3, start=200)

@@ -17,7 +17,7 @@ import pytest
 
 from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options
-from python_ingest.maintenance.maintain import Retention, maintain_table
+from python_ingest.maintenance.maintain import Retention
 from tests.conftest import LAKEHOUSE, run_lakehouse
 from tests.support.seeds import SEED
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, assert_sorted, laid_out, produce
@@ -127,7 +127,7 @@ class TestOfALayoutOfItsOwn:
         total = killed_at(point, topic, models_dir, start)
         assert_exactly_once(topic, total)
         assert {len(entry["partition"]) for entry in topic.table().inspect.partitions().to_pylist()} == {3}
-        maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, Retention(timedelta(0)))
+        topic.maintain(Retention(timedelta(0)))
         assert_exactly_once(topic, total)
         assert_sorted(topic)
 

@@ -1,24 +1,22 @@
 """Topics that producers never stop writing to: a run ends, following starves no topic, and a signal ends that well."""
 
-import json
 import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
+from python_common.spark.session import LazySparkSession
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_export.notify.exported import Exported
@@ -29,7 +27,8 @@ from python_ingest.verify.compare import verify_topic
 from python_jobs.weekly import steps
 from python_jobs.weekly.steps import Job
 from tests.conftest import LAKEHOUSE
-from tests.support.topic_fixture import SALE, Messages, TopicFixture, produce
+from tests.support.race import until
+from tests.support.topic_fixture import SALE, Messages, TopicFixture, declared_in, new_declaration, produce
 
 TOPICS = 6
 PER_SECOND = 200
@@ -57,11 +56,8 @@ class Busy:
 @pytest.fixture(scope="module")
 def busy(services: Settings, spark: SparkSession) -> Iterator[Busy]:
     topics = []
-    for number in range(TOPICS):
-        name = f"live{number}_{uuid.uuid4().hex[:8]}"
-        topic = TopicFixture(
-            services, spark, Declaration(f"test.{name}", "bronze_tests", name, "string", "dead_letter")
-        )
+    for _ in range(TOPICS):
+        topic = TopicFixture(services, spark, new_declaration())
         topic.make_topic(1)
         topics.append(topic)
     values = {topic.name: topic.encode(topic.register(SALE), {"id": 1, "note": "n" * 20}) for topic in topics}
@@ -98,8 +94,7 @@ def busy(services: Settings, spark: SparkSession) -> Iterator[Busy]:
 
 def assert_each_once(busy: Busy) -> None:
     for topic in busy.topics:
-        report = verify_topic(topic.settings, topic.declaration, 30)
-        assert report.issues == []
+        assert verify_topic(topic.settings, topic.declaration, 30).issues == []
 
 
 def test_a_run_on_live_topics_ends_with_what_was_there_at_its_start(busy: Busy) -> None:
@@ -115,17 +110,8 @@ def test_a_run_on_live_topics_ends_with_what_was_there_at_its_start(busy: Busy) 
 def test_the_weekly_jobs_first_step_ends_on_live_topics(
     busy: Busy, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Running:
-        """The tests' Spark: a process has one."""
-
-        def __init__(self, _: Settings) -> None: ...
-
-        def __call__(self) -> SparkSession:
-            return spark
-
-        def stop(self) -> None: ...
-
-    monkeypatch.setattr(steps, "LazySparkSession", Running)
+    # A process has one Spark.
+    monkeypatch.setattr(LazySparkSession, "__call__", lambda _: spark)
     monkeypatch.setattr(steps, "read_declarations", lambda _: busy.declarations)
     before = busy.ends()
     settings, week = busy.topics[0].settings, IsoWeek.parse("2026-W46")
@@ -136,12 +122,7 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
 
 @pytest.mark.long
 def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batches(busy: Busy, tmp_path: Path) -> None:
-    tables = [
-        {"name": declaration.table, "config": {"meta": {"kafka": {"topic": declaration.topic}}}}
-        for declaration in busy.declarations
-    ]
-    sources = {"version": 2, "sources": [{"name": "tests", "schema": "bronze_tests", "tables": tables}]}
-    (tmp_path / "_tests__sources.yml").write_text(json.dumps(sources))
+    declared_in(tmp_path, *busy.declarations)
     metrics = tmp_path / "ingest.prom"
     first = busy.topics[0]
     for _ in range(BACKLOG):
@@ -158,7 +139,8 @@ def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batch
     reader.start()
     try:
         until(
-            lambda: follower.poll() is not None or all(last_batches(metrics).get(t, 0) >= n for t, n in wanted.items())
+            lambda: follower.poll() is not None or all(last_batches(metrics).get(t, 0) >= n for t, n in wanted.items()),
+            seconds=240,
         )
         assert follower.poll() is None
     finally:
@@ -184,14 +166,6 @@ def last_batches(metrics: Path) -> dict[str, float]:
     return {sample.labels["topic"]: sample.value for sample in family.samples} if family else {}
 
 
-def until(holds: Callable[[], bool]) -> None:
-    for _ in range(2400):
-        if holds():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come true in four minutes")
-
-
 @dataclass
 class Producing(Messages):
     """A Reporter that has something produced whenever a batch is planned."""
@@ -213,17 +187,15 @@ def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(topic: TopicF
 
     def more() -> None:
         if not added:
-            for created in topic.admin.create_partitions([NewPartitions(topic.name, 4)]).values():
-                created.result()
-            topic.wait_for_topic(4)
+            topic.add_partitions(4)
             topic.delete_records(0, 1)
         produce(replace(topic), 4, partitions=(0, 1, 2, 3))  # a producer that knows the new partition
         added.append(4)
 
     options = Options(max_records=4, wait=10, from_earliest=True)
-    (result,) = topic.ingester(options, messages=Producing(produce=more)).catch_up([topic.declaration])
+    result = topic.land(options, messages=Producing(produce=more))
     assert (result.error, result.records, result.lag) == (None, 11, 0)
     assert len(added) > 3
     assert {row["kafka_partition"] for row in topic.rows()} == {0, 1, 2}
     assert topic.land_well(replace(options, max_records=1000)).records == sum(added)
-    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
+    assert topic.verify().issues == []

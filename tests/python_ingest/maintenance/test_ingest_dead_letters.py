@@ -1,7 +1,6 @@
 """Dead letters: counted without payload, decoded again in place, once, and found by readers downstream."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ from pyspark.sql import DataFrame
 from python_common.errors import UserError
 from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
-from python_ingest.verify.compare import verify_topic
 from tests.support.in_process import Lakehouse
-from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, record
 
 CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
 
@@ -81,7 +79,7 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: Topi
     assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
     assert topic.table().current_snapshot() == replayed
     assert list(topic.table().refs()) == ["main"]
-    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
+    assert topic.verify().issues == []
     assert topic.land_well().batches == 0
     topic.produce(topic.encode(missing, {"id": 9}))
     assert topic.land_well().records == 1
@@ -109,7 +107,7 @@ def test_a_replay_that_another_commit_overtakes_starts_again_under_another_numbe
     numbers = {row["id"]: row["ingest_batch"] for row in topic.rows() if row["decode_error"] is None}
     assert numbers == {0: 1, 1: 1, 2: 1, 9: 2} | dict.fromkeys(range(3, 9), 3)
     assert list(topic.table().refs()) == ["main"]
-    assert verify_topic(topic.settings, topic.declaration, 10).issues == []
+    assert topic.verify().issues == []
 
 
 def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, ingest: Lakehouse) -> None:
@@ -127,9 +125,8 @@ def test_what_has_no_table_cannot_be_replayed(topic: TopicFixture) -> None:
 def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
     topic: TopicFixture, models_dir: Path, ingest: Lakehouse
 ) -> None:
-    topic = replace(topic, declaration=replace(topic.declaration, key="avro"))
-    declared = (models_dir / "_tests__sources.yml").read_text().replace('"key": "string"', '"key": "avro"')
-    (models_dir / "_tests__sources.yml").write_text(declared)
+    topic = topic.declaring(key="avro")
+    declared_in(models_dir, topic.declaration)
     value_id = topic.register(schema(topic, "good"))
     subject = f"{topic.name}-moved-key"
     moved = topic.register_under(subject, record(f"k_{topic.declaration.table}", id="int"))
@@ -156,7 +153,7 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
     note = f"note: {topic.name}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
     assert note in status.stdout
     subjects = (f"{topic.name}-value", f"{topic.name}-key", subject)
-    corrected = replace(topic, declaration=replace(topic.declaration, subject=subjects))
+    corrected = topic.declaring(subject=subjects)
     assert replay.replay(corrected.batch_writer(), "not_registry_avro") == Replayed(1, 0)
     assert replay.replay(corrected.batch_writer(), "foreign_schema") == Replayed(3, 3)
     assert replay.replay(corrected.batch_writer(), None) == Replayed(2, 0)

@@ -1,6 +1,5 @@
 """Erased rows: emptied in place, once, gone from every file, and respected by all that reads or fills bronze."""
 
-import json
 import os
 import signal
 import subprocess
@@ -17,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.environment import PROJECT_ROOT
-from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_ingest.bronze import rewrite
@@ -32,11 +31,10 @@ from python_ingest.landing.follow import follow
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay
 from python_ingest.maintenance.erase import Person, RowsToErase
-from python_ingest.maintenance.maintain import Retention, maintain_table
+from python_ingest.maintenance.maintain import Retention
 from python_ingest.maintenance.purge import Purged, erased_at, purge_table
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.maintenance.status import topic_statuses
-from python_ingest.verify.compare import verify_topic
 from tests.python_ingest.maintenance.test_ingest_dead_letters import land_dead_letters, register_late
 from tests.support.topic_fixture import Messages, TopicFixture, record
 
@@ -74,7 +72,7 @@ def purged(topic: TopicFixture) -> Purged:
 def files_of_person(topic: TopicFixture) -> set[str]:
     """Return the files of the table in which the person is, by their values and by their bytes."""
     files = set()
-    for file in Path(topic.table().location().removeprefix("file:")).rglob("*"):
+    for file in topic.directory.rglob("*"):
         if file.is_file():
             content = file.read_bytes()
             if file.suffix == ".parquet":
@@ -88,7 +86,7 @@ def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 
 def assert_verified(topic: TopicFixture, records: int, erased_rows: int) -> None:
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert report.issues == []
     assert (report.records, report.erased, report.decoded) == (records, erased_rows, records - erased_rows)
     assert f"{erased_rows} erased rows" in report.line()
@@ -133,10 +131,7 @@ def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topi
     [status] = topic_statuses(topic.settings, [few], 10)
     assert (status.rows, status.dead_letters, status.recent_dead_letters, status.erased) == (10, 1, 1, 3)
     assert status.over_limit is False
-    assert (
-        maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, Retention(timedelta(0)))
-        is not None
-    )
+    topic.maintain(Retention(timedelta(0)))
     produce(topic)
     assert topic.land_well().records == 9
     assert erased(topic) == [3]
@@ -151,7 +146,7 @@ def test_what_is_left_of_an_erased_row_is_an_issue(topic: TopicFixture) -> None:
     topic.sql("update {table} set kafka_raw_value = x'00' where decode_error like 'erased%' and kafka_partition = 0")
     topic.sql("update {table} set kafka_key = 'anna' where decode_error like 'erased%' and kafka_partition = 1")
     topic.sql("update {table} set kafka_timestamp = now() where decode_error like 'erased%' and kafka_partition = 2")
-    assert verify_topic(topic.settings, topic.declaration, 10, decoded=True).issues == [
+    assert topic.verify(decoded=True).issues == [
         "partition 0: offset 1: is erased, and still holds bytes",
         "partition 2: offset 1: another kafka_timestamp than in the topic",
         "partition 1: offset 1: another kafka_key than in its bytes",
@@ -277,10 +272,6 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
 ) -> None:
     produce(topic)
     topic.land_well()
-    sources = models_dir / "_tests__sources.yml"
-    document = json.loads(sources.read_text())
-    document["sources"][0]["tables"][0]["config"]["meta"]["subjects"] = {"customer": ["who.id", "kafka_key"]}
-    sources.write_text(json.dumps(document))
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, models_dir, statement],
         cwd=PROJECT_ROOT,
@@ -302,7 +293,7 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
 def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicFixture) -> None:
     produce(topic)
     topic.land_well()
-    data = Path(topic.table().location().removeprefix("file:")) / "data"
+    data = topic.directory / "data"
     (data / "dead").write_bytes(PERSON.encode())
     topic.sql("alter table {table} create tag `before`")
     assert erased(topic) == [3]
@@ -362,10 +353,9 @@ def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_
 
 
 @pytest.mark.parametrize("column", ["who.id", "id"])
-def test_a_column_in_a_list_is_named(offline_settings: Settings, declaration: Declaration, column: str) -> None:
+def test_a_column_in_a_list_is_named(catalog: Catalog, declaration: Declaration, column: str) -> None:
     people = pa.list_(pa.struct({"id": pa.int32()}))
     schema = pa.schema({"kafka_partition": pa.int32(), "kafka_offset": pa.int64(), "who": people, "id": people})
-    catalog = load_catalog(offline_settings, create=True)
     make_namespace(catalog, declaration.schema)
     catalog.create_table(declaration.identifier, schema).append(
         pa.table({"kafka_partition": [0], "kafka_offset": [1], "who": [[{"id": 7}]], "id": [[{"id": 7}]]}, schema)

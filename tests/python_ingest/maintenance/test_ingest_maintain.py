@@ -12,17 +12,11 @@ import pytest
 from python_common.catalog.catalog import load_catalog
 from python_common.locks.lease import LeaseLostError
 from python_ingest.landing.run import Options
-from python_ingest.maintenance.maintain import Maintained, Retention, maintain_table
+from python_ingest.maintenance.maintain import Retention, maintain_table
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, produce
 
 AT_ONCE = Retention(timedelta(0))
-
-
-def maintain(topic: TopicFixture, retention: Retention = AT_ONCE) -> Maintained:
-    outcome = maintain_table(topic.settings, lambda: topic.spark, topic.declaration.identifier, retention)
-    assert outcome is not None
-    return outcome
 
 
 def last_batch(topic: TopicFixture) -> int:
@@ -34,16 +28,14 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(topic: Topic
     produce(topic, 60)
     topic.land_well(Options(max_records=10, wait=10))
     before = topic.rows()
-    table = topic.table()
-    location = Path(table.location().removeprefix("file:"))
-    dead = [location / "metadata" / "00000-dead.metadata.json", location / "data" / "dead.parquet"]
-    young = location / "data" / "young.parquet"
+    dead = [topic.directory / "metadata" / "00000-dead.metadata.json", topic.directory / "data" / "dead.parquet"]
+    young = topic.directory / "data" / "young.parquet"
     for file in [*dead, young]:
         file.write_bytes(b"nothing refers to this")
     old = time.time() - timedelta(days=4).total_seconds()
     for file in dead:
         os.utime(file, (old, old))
-    outcome = maintain(topic)
+    outcome = topic.maintain(AT_ONCE)
     assert (outcome.before.data_files, outcome.after.data_files) == (18, 3)
     assert (outcome.before.small_files, outcome.after.small_files) == (18, 0)
     assert outcome.before.snapshots == 6
@@ -112,14 +104,14 @@ def test_maintenance_during_an_ingester_and_a_reader_loses_nothing(topic: TopicF
     rounds = 0
     try:
         while landing.is_alive() or rounds < 2:
-            maintain(topic, Retention(timedelta(minutes=5)))
+            topic.maintain(Retention(timedelta(minutes=5)))
             rounds += 1
     finally:
         done.set()
         reader.join()
         landing.join()
     assert failures == []
-    assert maintain(topic).after.small_files == 0
+    assert topic.maintain(AT_ONCE).after.small_files == 0
     assert_exactly_once(topic, 150)
 
 
@@ -132,7 +124,7 @@ def test_the_position_behind_transaction_markers_outlives_the_snapshots(topic: T
         producer.flush()
         topic.end_transaction(producer)
         topic.land_well()
-    outcome = maintain(topic)
+    outcome = topic.maintain(AT_ONCE)
     assert (outcome.before.snapshots, outcome.before.data_files, outcome.after.data_files) == (3, 3, 1)
     assert topic.land_well().batches == 0
     assert_exactly_once(topic, 3)
@@ -147,7 +139,7 @@ def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(
     topic.land_well()
     assert last_batch(topic) == 2
     topic.sql(f"call lake.system.rollback_to_snapshot('{topic.declaration.identifier}', {snapshot_id})")
-    maintain(topic)
+    topic.maintain(AT_ONCE)
     assert [snapshot.summary["lakehouse.batch"] for snapshot in topic.table().snapshots()] == ["1"]
     topic.land_well()
     assert last_batch(topic) == 3
@@ -194,11 +186,11 @@ def test_a_damaged_file_is_left_and_the_rest_is_merged(topic: TopicFixture) -> N
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-8])
     damaged.with_name(f".{damaged.name}.crc").unlink(missing_ok=True)
-    outcome = maintain(topic)
+    outcome = topic.maintain(AT_ONCE)
     assert (outcome.before.data_files, outcome.after.data_files, outcome.left) == (6, 4, 2)
     assert "2 files could not be merged: others changed them first, or one is damaged" in outcome.line()
     damaged.write_bytes(content)
-    assert maintain(topic).after.data_files == 3
+    assert topic.maintain(AT_ONCE).after.data_files == 3
     assert_exactly_once(topic, 12)
 
 

@@ -16,7 +16,7 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance.status import TopicStatus, topic_statuses
 from tests.support.in_process import Lakehouse
-from tests.support.topic_fixture import TopicFixture, configure, produce
+from tests.support.topic_fixture import TopicFixture, configure, declared_in, produce
 
 
 def status_of(topic: TopicFixture) -> TopicStatus:
@@ -102,10 +102,8 @@ def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
 ) -> None:
     produce(topic, 3)
     topic.land_well()
-    missing = {"topic": f"{topic.name}.missing", "key": "string"}
-    tables = [{"name": f"{topic.declaration.table}_missing", "config": {"meta": {"kafka": missing}}}]
-    sources = {"version": 2, "sources": [{"name": "more", "schema": topic.declaration.schema, "tables": tables}]}
-    (models_dir / "_more__sources.yml").write_text(json.dumps(sources))
+    missing = topic.declaring(topic=f"{topic.name}.missing", table=f"{topic.declaration.table}_missing")
+    declared_in(models_dir, topic.declaration, missing.declaration)
     file = models_dir / "lakehouse.prom"
     file.write_text("what was there before")
     result = ingest("status", "--json", "--metrics-file", str(file))

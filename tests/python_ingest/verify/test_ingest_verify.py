@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from weakref import WeakKeyDictionary
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 from pyiceberg.expressions import NotNull
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -22,7 +21,6 @@ from python_ingest.kafka.message import headers_of
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
 from python_ingest.verify import compare, topic_log
-from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, record
@@ -38,10 +36,6 @@ def landed(topic: TopicFixture, count: int, options: Options | None = None) -> N
     topic.land_well(options)
 
 
-def report_of(topic: TopicFixture, sample: Sample | None = None) -> Report:
-    return verify_topic(topic.settings, topic.declaration, 10, sample)
-
-
 @pytest.fixture
 def compacted(services: Settings, spark: SparkSession, declaration: Declaration) -> TopicFixture:
     """A topic that has one partition, and is compacted as soon as the broker gets to it."""
@@ -52,7 +46,7 @@ def compacted(services: Settings, spark: SparkSession, declaration: Declaration)
 
 def test_every_planted_fault_is_reported_by_its_offset(topic: TopicFixture, ingest: Lakehouse) -> None:
     landed(topic, 30)
-    assert report_of(topic) == Report(topic.name, topic.declaration.identifier, offsets=30, rows=30, records=30)
+    assert topic.verify() == Report(topic.name, topic.declaration.identifier, offsets=30, rows=30, records=30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(1, '= 5')}")
     for change, position in (
@@ -64,7 +58,7 @@ def test_every_planted_fault_is_reported_by_its_offset(topic: TopicFixture, inge
         ("kafka_offset = 100", AT.format(2, "= 9")),
     ):
         topic.sql(f"update {{table}} set {change} where {position}")
-    report = report_of(topic)
+    report = topic.verify()
     assert report.issues == [
         "partition 0: offsets 2 to 4: missing in the table",
         "partition 0: offset 7: missing in the table",
@@ -96,7 +90,7 @@ def test_a_vanished_partition_and_a_lost_end_are_no_lag(topic: TopicFixture) -> 
     landed(topic, 12)
     topic.sql("delete from {table} where kafka_partition = 1")
     topic.sql("delete from {table} where kafka_partition = 2 and kafka_offset = 3")
-    assert report_of(topic).issues == [
+    assert topic.verify().issues == [
         "partition 1: offsets 0 to 3: missing in the table",
         "partition 2: offset 3: missing in the table",
         "batch 1 landed 12 rows, and 7 are there",
@@ -107,14 +101,14 @@ def test_rows_that_readers_never_take_for_want_of_a_known_batch_are_counted(topi
     landed(topic, 12)
     topic.sql(f"update {{table}} set ingest_batch = null where {AT.format(0, '= 1')}")
     topic.sql(f"update {{table}} set ingest_batch = 7 where {AT.format(2, '< 2')}")
-    assert report_of(topic).issues == ["3 rows have no batch number, or one that was never assigned"]
+    assert topic.verify().issues == ["3 rows have no batch number, or one that was never assigned"]
 
 
 def test_records_that_are_not_landed_yet_are_no_issue(topic: TopicFixture) -> None:
     landed(topic, 6)
     topic.produce(b"later")
     topic.flush()
-    report = report_of(topic)
+    report = topic.verify()
     assert (report.records, report.issues) == (6, [])
 
 
@@ -123,13 +117,13 @@ def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypat
     landed(topic, 30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(2, '= 8')}")
-    one_pass = report_of(topic)
+    one_pass = topic.verify()
     assert one_pass.issue_count == 3
     monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
     monkeypatch.setattr(topic_log, "RECORDS_PER_CALL", 3)
-    assert report_of(topic) == one_pass
+    assert topic.verify() == one_pass
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
-    everything = report_of(topic, Sample(100, 1))
+    everything = topic.verify(Sample(100, 1))
     assert (everything.records, everything.issue_count) == (30, 4)  # the gap lies across a chunk's end
 
 
@@ -138,13 +132,13 @@ def test_a_sample_compares_few_bytes_and_still_finds_every_gap_and_double(
 ) -> None:
     landed(topic, 300)
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 10)
-    clean = report_of(topic, Sample(10, 1))
+    clean = topic.verify(Sample(10, 1))
     assert (clean.records, clean.rows, clean.issues) == (30, 300, [])
     assert clean.line() == f"{topic.name}: 30 records compared, 10.0% of 300 rows (seed 1): all exactly once"
-    assert report_of(topic, Sample(10, 1)) == clean
+    assert topic.verify(Sample(10, 1)) == clean
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '% 10 = 5')}")
     topic.sql(f"delete from {{table}} where {AT.format(1, '% 10 = 5')}")
-    report = report_of(topic, Sample(1, 1))
+    report = topic.verify(Sample(1, 1))
     assert report.issue_count == 20
     assert report.issues[0] == "partition 0: offset 5: more than once in the table"
     assert report.records == 120  # a chunk in partitions 0 and 2, and all chunks of partition 1, for their gaps
@@ -162,7 +156,7 @@ def test_offsets_without_a_record_are_counted_and_no_issue(topic: TopicFixture) 
         producer.flush()
         topic.end_transaction(producer, outcome == "commit")
     topic.land_well()
-    for report in (report_of(topic), report_of(topic, Sample(1, 1))):
+    for report in (topic.verify(), topic.verify(Sample(1, 1))):
         assert (report.offsets, report.records, report.rows, report.empty, report.issues) == (24, 10, 10, 14, [])
         assert "14 offsets without a record: all exactly once" in report.line()
 
@@ -186,19 +180,19 @@ def test_rows_of_records_that_compaction_removed_have_expired(compacted: TopicFi
             break
         time.sleep(0.5)
     log.close()
-    report = report_of(compacted)
+    report = compacted.verify()
     assert (report.rows, report.expired, report.issues) == (3, 1, []), report
 
 
 def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(topic: TopicFixture) -> None:
     landed(topic, 30)
     topic.delete_records(0, 6)
-    assert report_of(topic).line() == (
+    assert topic.verify().line() == (
         f"{topic.name}: 24 records compared, 6 rows that the broker no longer has: all exactly once"
     )
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(0, '= 4')}")
-    report = report_of(topic)
+    report = topic.verify()
     assert report.issues == [
         "partition 0: offset 4: more than once in the table",
         "batch 1 landed 30 rows, and 29 are there",
@@ -210,23 +204,21 @@ def test_rows_that_the_broker_no_longer_has_are_checked_among_themselves(topic: 
 def test_an_accepted_gap_is_reported_as_accepted(topic: TopicFixture) -> None:
     landed(topic, 12)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (1, 2)')}")
-    assert report_of(topic).issue_count == 2
+    assert topic.verify().issue_count == 2
     topic.sql("alter table {table} set tblproperties ('lakehouse.accepted-gap.0.1' = '3')")
-    report = report_of(topic)
+    report = topic.verify()
     assert (report.accepted, report.empty) == (2, 0)
     assert report.issues == ["batch 1 landed 12 rows, and 10 are there"]
 
 
 def test_a_partition_that_no_batch_has_read_is_noted(topic: TopicFixture) -> None:
     landed(topic, 6)
-    for created in topic.admin.create_partitions([NewPartitions(topic.name, 5)]).values():
-        created.result()
-    topic.wait_for_topic(5)
-    assert report_of(topic).notes == []
+    topic.add_partitions(5)
+    assert topic.verify().notes == []
     producing = replace(topic)  # a producer that knows the new partitions
     producing.produce(b"later", 3)
     producing.flush()
-    report = report_of(topic)
+    report = topic.verify()
     assert (report.issues, report.notes) == ([], ["partition 3: has records, and no batch has read it"])
 
 
@@ -244,7 +236,7 @@ def test_credentials_are_asked_for_again_in_every_partition(
         return new_input(self, location)
 
     monkeypatch.setattr(PyArrowFileIO, "new_input", expiring)
-    report = verify_topic(topic.settings, topic.declaration, 10, decoded=True)
+    report = topic.verify(decoded=True)
     assert (report.records, report.decoded, report.issues) == (6, 6, [])
 
 
@@ -261,7 +253,7 @@ def test_a_damaged_file_is_named(topic: TopicFixture, ingest: Lakehouse) -> None
         content = file.read_bytes()
         file.write_bytes(content[: len(content) // 2])
         with pytest.raises(UserError, match=r"is missing or damaged \(\w+\)\. Restore it") as caught:
-            report_of(topic)
+            topic.verify()
         assert str(file) in str(caught.value)
         if path == data:
             result = ingest("verify")
@@ -270,10 +262,10 @@ def test_a_damaged_file_is_named(topic: TopicFixture, ingest: Lakehouse) -> None
             assert str(file) in result.stdout
         file.unlink()
         with pytest.raises(UserError, match="is missing or damaged"):
-            report_of(topic)
+            topic.verify()
         file.write_bytes(content)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    assert report_of(topic).issues == []
+    assert topic.verify().issues == []
     topic.produce(b"no schema", 0)
     topic.land_well()
     (dead,) = topic.table().scan(NotNull("decode_error")).plan_files()
@@ -284,10 +276,10 @@ def test_a_damaged_file_is_named(topic: TopicFixture, ingest: Lakehouse) -> None
 
 
 def test_a_table_that_does_not_exist_is_an_issue_once_there_is_a_record(topic: TopicFixture) -> None:
-    assert report_of(topic) == Report(topic.name, topic.declaration.identifier)
+    assert topic.verify() == Report(topic.name, topic.declaration.identifier)
     topic.produce(b"first", 1)
     topic.flush()
-    assert report_of(topic).issues == [f"there is no table {topic.declaration.identifier}"]
+    assert topic.verify().issues == [f"there is no table {topic.declaration.identifier}"]
 
 
 def test_headers_of_which_the_client_leaves_a_place_empty_are_left_alone() -> None:

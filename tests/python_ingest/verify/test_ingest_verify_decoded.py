@@ -2,7 +2,6 @@
 
 import random
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,17 +25,13 @@ from python_export.notify.exported import Exported
 from python_ingest.verify import bronze_rows
 from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic
-from python_ingest.verify.report import Report, Sample
+from python_ingest.verify.report import Sample
 from python_jobs.weekly import steps
-from tests.python_ingest.avro.test_ingest_type_mapping import TYPES, VALUES, columns
+from tests.python_ingest.avro.test_ingest_type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 ROUNDS = 3
-
-
-def report_of(topic: TopicFixture, sample: Sample | None = None) -> Report:
-    return verify_topic(topic.settings, topic.declaration, 10, sample, decoded=True)
 
 
 def changed(rng: random.Random, name: str, kind: DataType) -> str:
@@ -79,14 +74,9 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     monkeypatch.setattr(verify_report, "ISSUES_NAMED", 1000)
     monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
     rng = random.Random(11)
-    written = {
-        f"f{number}": value[0] if isinstance(value, tuple) else value for number, value in enumerate(VALUES.values())
-    }
-    value = topic.encode(topic.register(record("every", **columns(TYPES, 0))), written)
+    value = topic.encode(topic.register(EVERY_TYPE), EVERY_VALUE)
     # Avro decodes a NULL union and an empty record to nothing that could be lost.
-    never_null = {
-        f"f{number}" for number, value in enumerate(VALUES.values()) if value is not None and value != ({}, None)
-    }
+    never_null = {name for name, read in READ_VALUE.items() if read is not None}
     topic.produce(value)
     topic.land_well()
     types = {
@@ -113,7 +103,7 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     }
     changes = [f"{name} = case kafka_offset {whens} else {name} end" for name, whens in cases.items()]
     topic.sql("update {table} set " + ", ".join(changes))
-    report = report_of(topic)
+    report = topic.verify(decoded=True)
     matches = [
         re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", issue)
         for issue in report.issues
@@ -158,13 +148,15 @@ def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(t
     topic.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
     topic.sql("update {table} set decode_error = null where kafka_offset = 2")
     topic.sql("update {table} set id = 5 where kafka_offset = 3")
-    assert report_of(topic).issues == [
+    assert topic.verify(decoded=True).issues == [
         "partition 0: offset 0: is a dead letter, and its bytes can be decoded",
         "partition 0: offset 2: is decoded, and its bytes cannot be",
         "partition 0: offset 3: another id than in its bytes",
     ]
     topic.sql("update {table} set decode_error = 'unknown_schema_id: schema id 1' where kafka_offset = 0")
-    assert report_of(topic).notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
+    assert topic.verify(decoded=True).notes == [
+        f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"
+    ]
 
 
 def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_registry_lost_is_noted(
@@ -180,7 +172,7 @@ def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_re
     raw = f"concat(x'00{lost.to_bytes(4, 'big').hex()}', substring(kafka_raw_value, 6))"
     topic.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
     topic.sql(f"alter table {{table}} set tblproperties ('lakehouse.value-schema.{lost}' = '[]')")
-    report = report_of(topic)
+    report = topic.verify(decoded=True)
     assert (report.issues, report.decoded) == ([], 1)
     assert report.notes == [f"1 rows were not decoded: the registry lacks schema {lost}"]
 
@@ -211,23 +203,23 @@ def test_a_sample_decodes_a_part_and_deleted_rows_are_skipped(
     for index in range(200):
         topic.produce(topic.encode(schema_id, {"id": index}), index % 2)
     topic.land_well()
-    assert report_of(topic, Sample(10, 1)).decoded == 20
+    assert topic.verify(Sample(10, 1), decoded=True).decoded == 20
     topic.sql("alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
     topic.sql("update {table} set id = -1 where kafka_offset = 47")
     topic.sql("delete from {table} where kafka_offset = 47")
-    report = report_of(topic)
+    report = topic.verify(decoded=True)
     assert report.decoded == 198
     assert not [issue for issue in report.issues if "than in its bytes" in issue]
 
 
 def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
-    topic = replace(topic, declaration=replace(topic.declaration, on_error="skip"))
+    topic = topic.declaring(on_error="skip")
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}), key=b"k")
     topic.produce(b"no schema", key=b"k")
     topic.land_well()
     assert_columns_hold_what_bytes_encode(topic, 2)
     topic.sql("update {table} set id = 2 where kafka_offset = 1")
-    assert report_of(topic).issues == ["partition 0: offset 1: another id than in its bytes"]
+    assert topic.verify(decoded=True).issues == ["partition 0: offset 1: another id than in its bytes"]
 
 
 def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(topic: TopicFixture) -> None:
@@ -236,7 +228,7 @@ def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_
     topic.land_well()
     assert_columns_hold_what_bytes_encode(topic, 1)
     topic.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
-    assert report_of(topic).issues == [
+    assert topic.verify(decoded=True).issues == [
         "partition 0: offset 0: another value_kafka_offset than in its bytes",
         "partition 0: offset 0: another value__file than in its bytes",
     ]
