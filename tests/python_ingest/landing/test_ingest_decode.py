@@ -313,18 +313,6 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) ->
     assert (result.key_errors, status.key_errors, status.dead_letters) == (3, 3, 0)
 
 
-def test_bare_avro_keys_are_numbers_and_byte_keys_stay_bytes(topic: TopicFixture) -> None:
-    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
-    topic.produce(value, key=topic.encode(topic.register("int", side="key"), 12))
-    avro = replace(topic.declaration, key="avro")
-    topic.land_well(declaration=avro)
-    assert [row["kafka_key"] for row in topic.rows(avro)] == [12]
-    raw = replace(topic.declaration, key="bytes", table=f"{topic.declaration.table}_raw")
-    topic.land_well(declaration=raw)
-    (row,) = topic.rows(raw)
-    assert row["kafka_key"] == row["kafka_raw_key"]
-
-
 def test_stop_lands_nothing_of_the_batch_and_names_the_record(topic: TopicFixture) -> None:
     stop = replace(topic.declaration, on_error="stop")
     good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})

@@ -48,14 +48,6 @@ def renumbered(landed: DataFrame, batch: int) -> DataFrame:
     return landed.withColumn("ingest_batch", F.lit(batch).cast("bigint"))
 
 
-def test_a_run_without_new_rows_leaves_the_snapshot_alone(topic: TopicFixture) -> None:
-    produce(topic, 10)
-    topic.land_well()
-    snapshot = topic.table().current_snapshot()
-    assert topic.land_well().batches == 0
-    assert topic.table().current_snapshot() == snapshot
-
-
 def test_small_batches_land_the_same_rows_as_one(topic: TopicFixture) -> None:
     produce(topic, 40)
     assert topic.land_well().batches == 1
