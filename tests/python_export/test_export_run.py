@@ -45,7 +45,7 @@ from python_export.publishing.versions import reproduce, source_snapshot, tag_na
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support import forked
 from tests.support.hostile_rows import (
     COLUMNS,
@@ -525,7 +525,7 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
     catalog, target = load_catalog(settings), open_target(settings)
     for back in range(1, 5):
         before = replace(draft(str(WEEK.minus(back))), control_totals={"amount": "10.00"})
-        publish.publish(target, stage(target, "note\na\n"), before, (), target.staging / "scratch")
+        publish_file(target, "note\na\n", before)
     rows = [(1, MONDAY, "x", Decimal(10), *[None] * 4)]
     far = (10, MONDAY, "x", Decimal("20.01"), *[None] * 4)
     figures = "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"

@@ -17,10 +17,10 @@ from python_common.weeks import IsoWeek
 from python_export.notify import index, page
 from python_export.notify.exported import Exported
 from python_export.publishing.manifest import Manifest, read
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import withdraw
 from python_export.publishing.target import LocalTarget, Target, open_target
 from python_export.readiness.issues import Withheld
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 
 OLD, NEW = "2020-W53", "2021-W01"
@@ -28,8 +28,7 @@ FILES = ("versions.json", "index.html")
 
 
 def publish_version(target: Target, week: str, content: str, dataset: str = "events") -> Manifest:
-    described = replace(draft(week), dataset=dataset, rows=1234)
-    return publish(target, stage(target, content), described, (), target.staging / "scratch").manifest
+    return publish_file(target, content, replace(draft(week), dataset=dataset, rows=1234)).manifest
 
 
 def entry(manifest: Manifest, **more: object) -> dict[str, object]:

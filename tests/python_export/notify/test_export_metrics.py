@@ -13,10 +13,10 @@ from python_common.weeks import IsoWeek
 from python_export.cli.outcome import NOTIFICATION_FAILED, WITHHELD, end_run, write_metrics
 from python_export.notify import index
 from python_export.notify.exported import Exported
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
 from python_export.readiness.issues import Withheld
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 
 
@@ -29,8 +29,8 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
         ("2021-W01", 3, "c"),
     ):
         described = replace(draft(week), rows=rows, created_at="2021-01-04T06:00:00Z")
-        publish(target, stage(target, content), described, (), target.staging / "scratch")
-    publish(target, stage(target, "a"), replace(draft("2020-W53"), dataset="orders"), (), target.staging / "scratch")
+        publish_file(target, content, described)
+    publish_file(target, "a", replace(draft("2020-W53"), dataset="orders"))
     for path in ("events/2021-W01/v1", "orders/2020-W53/v1"):
         withdraw(target, path, "a wrong price")
     exported = Exported(IsoWeek(2021, 1), current=index.current(target))

@@ -28,7 +28,7 @@ from python_export.notify import deliver, index, outbox, page
 from python_export.notify.exported import Exported
 from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import published
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import withdraw
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.readiness.issues import Withheld
 from python_export.variables import Channels
@@ -47,7 +47,7 @@ from tests.python_export.notify.conftest import (
     dead_smtp,
     text_of,
 )
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 from tests.support.publishing import unlock
 
@@ -112,8 +112,7 @@ def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
 
 def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
     def publish_as_gzip(content: str) -> EmailMessage:
-        staged, scratch = stage(site.target, content), site.target.staging / "scratch"
-        publish(site.target, staged, draft(WEEK), (), scratch, other_formats=("csv.gz",))
+        publish_file(site.target, content, draft(WEEK), other_formats=("csv.gz",))
         site.notify(mailbox.env)
         return mailbox.mails[-1]
 
@@ -173,8 +172,7 @@ def test_a_call_is_of_a_week_also_if_a_recipient_of_its_mail_is_waited_for(
 def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", (PROJECT_ROOT / "docs/operations.md").read_text(), re.S)[0])
     site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
-    staged = stage(site.target, "note\na\n")
-    publish(site.target, staged, draft(WEEK), (), site.target.staging / "scratch", other_formats=["csv.gz"])
+    publish_file(site.target, "note\na\n", draft(WEEK), other_formats=["csv.gz"])
     site.publish("note\nb\n")
     withdraw(site.target, f"events/{WEEK}/v2", "a wrong price")
     index.write(site.target)

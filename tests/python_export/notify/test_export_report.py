@@ -18,12 +18,11 @@ from python_export.csv.csv_file import connect
 from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
-from python_export.publishing.manifest import Manifest, SmallGroups
-from python_export.publishing.publish import publish
+from python_export.publishing.manifest import SmallGroups
 from python_export.publishing.target import open_target
 from python_export.variables import Channels
 from tests.python_export.conftest import failing, write_manifest
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 from tests.support.publishing import unlock
 
@@ -66,12 +65,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def publish_file(settings: Settings, content: str, manifest: Manifest, formats: tuple[str, ...] = ()) -> None:
-    target = open_target(settings)
-    file = stage(target, content)
-    publish(target, file, manifest, [], target.staging / "scratch", other_formats=formats)
-
-
 def write(settings: Settings, week: str, notices: Iterable[Notice] = ()) -> list[str]:
     return report.write(settings, [week], index.current(open_target(settings)), [*notices])
 
@@ -87,7 +80,7 @@ def published(
     columns = [{"name": name, "type": "string", "nulls": 0} for name in rows[0].split(",")]
     totals_by = {"branch": {"north": {"rows": "2", "loans": "7"}}}
     manifest = replace(draft(WEEK), dataset=dataset, columns=columns, control_totals=totals, totals_by=totals_by)
-    publish_file(settings, "\n".join([*rows, ""]), manifest, formats)
+    publish_file(open_target(settings), "\n".join([*rows, ""]), manifest, other_formats=formats)
 
 
 def test_another_projects_report_shows_what_its_models_declare(
@@ -126,7 +119,7 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
     # The last of these has no figure of the first in its history.
     weeks = [str(IsoWeek.parse(WEEK).minus(-later)) for later in (0, 7, 8)]
     for content, week in (("1", WEEK), *((content, week) for content, week in zip("234", weeks, strict=True))):
-        publish_file(offline_settings, content, replace(draft(week), dataset="fines"))
+        publish_file(open_target(offline_settings), content, replace(draft(week), dataset="fines"))
     for week in weeks:
         target.put(report.report_path(week), b"figures of fines v2")
 
@@ -189,13 +182,13 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
     totals = {"order_value": "0", "quantity": "0", "customer_count": "0"}
     demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
     rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
-    publish_file(offline_settings, rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)
+    publish_file(open_target(offline_settings), rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)
     page = page_of(offline_settings)
     assert '<th scope="row">web, &#34;shop&#34;</th>' in page
     assert '<td class="number">20,000</td>' in page
 
     unreadable = f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n"
-    publish_file(offline_settings, unreadable, replace(demand, week=NEXT_WEEK))
+    publish_file(open_target(offline_settings), unreadable, replace(demand, week=NEXT_WEEK))
     page = Path(write(offline_settings, NEXT_WEEK)[0]).read_text()
     assert "ranking-product_demand" not in page
     assert f"is missing: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
@@ -209,7 +202,7 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     write_manifest(tmp_path, "ops", library)
     monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "")
     before = replace(draft("2020-W52"), dataset="loans", totals_by={"branch": {"north": {"rows": "2", "loans": "7"}}})
-    publish_file(offline_settings, "title,loans\n", before)
+    publish_file(open_target(offline_settings), "title,loans\n", before)
     withheld = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
     page = page_of(offline_settings, [withheld])
     # On top, in the place of its chart, and next to the files.
@@ -220,7 +213,7 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     # A channel without a row in a published week is 0.
     published(offline_settings, "loans", ["title,loans"], {"loans": "0"})
     after = replace(draft(NEXT_WEEK), dataset="loans", totals_by={"branch": {"south": {"rows": "2", "loans": "5"}}})
-    publish_file(offline_settings, "title,loans\n", after)
+    publish_file(open_target(offline_settings), "title,loans\n", after)
     page = Path(write(offline_settings, NEXT_WEEK)[0]).read_text()
     assert re.findall(r'<th scope="row">(north|south)</th>.*?<td class="number">(\d+)</td>', page, re.S) == [
         ("south", "5"),
@@ -261,7 +254,7 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
             totals_by={"channel": by_channel if weeks < 4 else {"store": {"rows": "2"}}},
             control_totals={"line_amount": amount or "0"},
         )
-        publish_file(offline_settings, f"{weeks}", lines)
+        publish_file(open_target(offline_settings), f"{weeks}", lines)
     page = page_of(offline_settings, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])
     assert [name in page for name in ("of W53", "other")] == [True, False]
     assert '<th scope="row">store</th>' in page
@@ -351,7 +344,7 @@ def test_what_a_file_lacks_is_next_to_it_with_the_reason(
         withheld_rows={"e-mail address in title": 2},
         small_groups=SmallGroups(threshold=10, suppressed=3),
     )
-    publish_file(offline_settings, "title,loans\n", lacking)
+    publish_file(open_target(offline_settings), "title,loans\n", lacking)
     late = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
     [files] = re.findall(r'<table id="files">.*?</table>', page_of(offline_settings, [late]), re.S)
     assert re.findall("<div>(.*?)</div>", files) == [
@@ -378,7 +371,7 @@ def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) 
         ("trades", str(week.minus(5)), "a"),
     ):
         for content in contents:
-            publish(target, stage(target, content), replace(draft(label), dataset=dataset), (), target.staging / "s")
+            publish_file(target, content, replace(draft(label), dataset=dataset))
     damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
     unlock(damaged)
     (damaged / "manifest.json").write_text("{")

@@ -20,12 +20,11 @@ from python_export.notify import index, outbox
 from python_export.notify.messages import report_path
 from python_export.publishing import hold, late
 from python_export.publishing.manifest import newest, paths
-from python_export.publishing.publish import publish
 from python_export.publishing.target import Target
 from python_export.publishing.versions import tag_snapshot
 from python_export.variables import Channels
 from tests.python_export.conftest import source_of
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft, hostile_rows
 
 OLDEST, OLD, NEW = "2020-W51", "2020-W52", "2020-W53"
@@ -50,8 +49,8 @@ def published(target: Target, catalog: Catalog) -> list[str]:
     source = source_of(catalog, hostile_rows())
     table = {"source_table": "lake.shop.exp_weekly__events", "source_snapshot_id": str(source.snapshot_id)}
     for number, week in enumerate((OLDEST, OLDEST, OLD, NEW)):
-        staged, described = stage(target, f"note\n{number}\n"), replace(draft(week), **table)
-        version = publish(target, staged, described, [Field("note", "")], target.staging / "scratch").manifest
+        described = replace(draft(week), **table)
+        version = publish_file(target, f"note\n{number}\n", described, [Field("note", "")]).manifest
         tag_snapshot(catalog, target, version)
         target.put(report_path(IsoWeek.parse(week)), b"<p>")
     outbox.record_versions(catalog, target, Channels.of({}), [])

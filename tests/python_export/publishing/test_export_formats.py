@@ -17,10 +17,10 @@ from python_export.csv.compare import is_same
 from python_export.notify import index
 from python_export.publishing import formats
 from python_export.publishing.manifest import Column, File, Manifest, read
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import withdraw
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, digest
-from tests.python_export.publishing.test_export_publish import stage, tree, without_folders
+from tests.python_export.publishing.test_export_publish import publish_file, tree, without_folders
 from tests.support.hostile_rows import COLUMNS, SCHEMA, draft, hostile_rows, right_lines
 
 ALL = ("csv.gz", "parquet", "xlsx")
@@ -215,17 +215,13 @@ def test_no_version_is_published_without_a_format_that_cannot_be_written(
 ) -> None:
     monkeypatch.setattr(formats, "is_same", lambda *_: False)
     with pytest.raises(UserError, match=r"events_2020-W53_v1.parquet does not have the rows of the CSV"):
-        publish(
-            target, stage(target, "note\na\n"), draft("2020-W53"), (), target.staging / "scratch", other_formats=ALL[1:]
-        )
+        publish_file(target, "note\na\n", draft("2020-W53"), other_formats=ALL[1:])
     assert tree(target) == {}
 
 
 def test_a_version_has_its_formats_until_it_is_withdrawn_or_removed(target: Target, tmp_path: Path) -> None:
     content = "\n".join(right_lines()) + "\n"
-    first = publish(
-        target, stage(target, content), described(), (), target.staging / "scratch", other_formats=ALL
-    ).manifest
+    first = publish_file(target, content, described(), other_formats=ALL).manifest
     index.write(target)
     path = "events/2020-W53/v1"
     names = {f"{path}/{STEM}.{form}" for form in ("csv", *ALL)}
@@ -251,11 +247,9 @@ def test_a_version_has_its_formats_until_it_is_withdrawn_or_removed(target: Targ
         assert [task.stats.get("rows") for task in report.tasks] == [first.rows, None, None, None]
 
     # Other formats alone are no other content.
-    again = publish(target, stage(target, content), described(), (), target.staging / "scratch")
+    again = publish_file(target, content, described())
     assert (again.unchanged, again.manifest) == (True, first)
-    publish(
-        target, stage(target, "note\na\n"), draft("2020-W53"), (), target.staging / "scratch", other_formats=ALL[:2]
-    )
+    publish_file(target, "note\na\n", draft("2020-W53"), other_formats=ALL[:2])
 
     withdraw(target, path, "a wrong price")
     assert {name for name in without_folders(tree(target)) if path in name} == {f"{path}/manifest.json"}

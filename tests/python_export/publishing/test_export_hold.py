@@ -19,9 +19,9 @@ from python_export.cli.run import app
 from python_export.publishing import hold
 from python_export.publishing.hold import FEWEST, MOST, HeldError, far_off
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import Published, WithdrawnContentError, publish, withdraw
+from python_export.publishing.publish import Published, WithdrawnContentError, withdraw
 from python_export.publishing.target import Target
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 from tests.support.seeds import seeds
 
@@ -102,7 +102,7 @@ def publishing(
     """Publish a week that has so many rows, according to its manifest."""
     manifest = replace(draft(str(week)), rows=rows, restated=restated)
     review = partial(hold.review, catalog, target, FACTORS)
-    return publish(target, stage(target, f"note\n{content}\n"), manifest, (), target.staging / "scratch", review=review)
+    return publish_file(target, f"note\n{content}\n", manifest, review=review)
 
 
 def history(catalog: Catalog, target: Target, *rows: int) -> None:

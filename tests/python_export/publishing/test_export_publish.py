@@ -11,6 +11,7 @@ from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
@@ -43,10 +44,16 @@ def stage(target: Target, content: str) -> Path:
     return staged
 
 
+def publish_file(
+    target: Target, content: str, manifest: Manifest, fields: Iterable[Field] = (), **options: Any
+) -> Published:
+    """Publish a file of this content, which a manifest describes."""
+    return publish(target, stage(target, content), manifest, fields, target.staging / "scratch", **options)
+
+
 def publish_content(target: Target, content: str, week: str = "2020-W53", restated: str | None = None) -> Published:
-    scratch = target.staging / "scratch"
     described = replace(draft(week), restated=restated)
-    return publish(target, stage(target, content), described, [Field("note", "", description="A text.")], scratch)
+    return publish_file(target, content, described, [Field("note", "", description="A text.")])
 
 
 def tree(target: Target) -> dict[str, bytes]:
@@ -150,7 +157,7 @@ def test_a_key_that_the_old_version_lacks_makes_every_row_another(target: Target
     columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note")]
     wider = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
 
-    second = publish(target, stage(target, "part,note\n1,a\n2,a\n"), wider, (), target.staging / "scratch")
+    second = publish_file(target, "part,note\n1,a\n2,a\n", wider)
 
     assert second.manifest.difference == {"added": 2, "removed": 1, "changed": 0}
     assert second.manifest.reason == "other columns, late or corrected data"
@@ -161,7 +168,7 @@ def test_a_row_whose_key_is_null_in_part_is_the_same_row_in_both_versions(target
     columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note", "figure")]
     manifest = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
     for content in ("part,note,figure\n1,,a\n2,,b\n", "part,note,figure\n1,,a\n2,,c\n"):
-        second = publish(target, stage(target, content), manifest, (), target.staging / "scratch")
+        second = publish_file(target, content, manifest)
     assert second.manifest.difference == {"added": 0, "removed": 0, "changed": 1}
     assert changes(target, second.manifest) == b"change,part,note,changed_columns\nchanged,2,,figure\n"
 
@@ -176,8 +183,8 @@ def test_changes_have_the_cells_of_the_files_and_the_same_bytes_in_every_root(
     listed: list[list[bytes]] = []
     for root in ("one", "two"):
         target = open_target(offline_settings.changed(export_root=str(tmp_path / root)))
-        files = (stage(target, f"note,figure,price\n{rows}") for rows in (old, "", new, old))
-        versions = [publish(target, file, manifest, (), target.staging / "scratch").manifest for file in files]
+        files = (f"note,figure,price\n{rows}" for rows in (old, "", new, old))
+        versions = [publish_file(target, file, manifest).manifest for file in files]
         listed.append([changes(target, version) for version in versions[1:]])
     assert listed[0] == listed[1]
     expected = (("removed", None), ("added", None), ("changed", "figure price"))
@@ -685,7 +692,7 @@ def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(target: Target
         raise UserError(f"{manifest.path} cannot be kept", "Run it again")
 
     def publish_kept(keep: Callable[[Manifest], None]) -> Published:
-        return publish(target, stage(target, "a"), draft("2020-W53"), (), target.staging / "scratch", keep)
+        return publish_file(target, "a", draft("2020-W53"), tag_snapshot=keep)
 
     with pytest.raises(UserError, match="events/2020-W53/v1 cannot be kept"):
         publish_kept(refuse)

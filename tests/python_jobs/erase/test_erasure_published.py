@@ -18,12 +18,12 @@ from python_export.datasets.dictionary import Field
 from python_export.notify import index
 from python_export.notify.messages import report_path
 from python_export.publishing.manifest import paths, read
-from python_export.publishing.publish import publish, withdraw
+from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_ingest.maintenance.erase import Person
 from python_jobs.erase import published
 from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
-from tests.python_export.publishing.test_export_publish import stage
+from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 
 PERSON = Person("shop.customer", " 42 ")
@@ -40,11 +40,9 @@ def publish_note(
     target: Target, *lines: str, persons: dict[str, list[str]] | None = None, formats: tuple[str, ...] = ()
 ) -> str:
     """Publish lines of the column note, and return the version's address."""
-    made = replace(draft("2020-W53"), persons=persons)
-    file, scratch = stage(target, "\n".join(["note", *lines, ""])), target.staging / "scratch"
-    return target.address(
-        publish(target, file, made, [Field("note", "")], scratch, other_formats=formats).manifest.path
-    )
+    made, content = replace(draft("2020-W53"), persons=persons), "\n".join(["note", *lines, ""])
+    version = publish_file(target, content, made, [Field("note", "")], other_formats=formats)
+    return target.address(version.manifest.path)
 
 
 def test_versions_are_found_by_pseudonyms_anywhere_and_by_ids_in_the_columns_that_name_persons(
