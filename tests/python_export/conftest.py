@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,20 @@ import boto3
 import pyarrow as pa
 import pytest
 import yaml
+from click.testing import Result
 from pyiceberg.catalog import Catalog
+from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
+from python_export.cli import outbox, run, versions
 from python_export.datasets.snapshot import Source
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
 from tests.support.services.weed import Weed
+
+Command = Callable[..., Result]
 
 
 def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
@@ -46,6 +52,20 @@ def source_of(catalog: Catalog, rows: list[tuple], schema: pa.Schema = SCHEMA) -
 def failing(*_: Any, **__: Any) -> Any:
     """Fail with an error that quotes a row."""
     raise ValueError("4111-1111-1111-1111")
+
+
+@pytest.fixture
+def export(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a function that runs `lakehouse export` with settings, and with another environment if one is given."""
+
+    def run_command(settings: Settings, *arguments: str, env: dict[str, str] | None = None) -> Result:
+        for module in (outbox, run, versions):
+            monkeypatch.setattr(module, "from_environment", lambda env=None: settings)
+            if env is not None:
+                monkeypatch.setattr(module, "environment", lambda: env)
+        return CliRunner().invoke(run.app, arguments)
+
+    return run_command
 
 
 @pytest.fixture

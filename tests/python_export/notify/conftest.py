@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
-from click.testing import Result
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
@@ -26,7 +25,6 @@ from python_export.publishing.target import Target, open_target
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.services.http_server import Handler, serving
 
-Command = Callable[..., Result]
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 ADDRESSES = {"LAKEHOUSE_SMTP_FROM": "lake@example.com", "LAKEHOUSE_SMTP_TO": "a@example.com, b@example.com"}
 # A channel that defers a message is left to the next run at once.

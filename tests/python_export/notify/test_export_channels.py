@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import AuthResult, LoginPassword
-from typer.testing import CliRunner
 
 from python_common.errors import UserError
-from python_export.cli.run import app
 from python_export.variables import Channels
+from tests.python_export.conftest import Command
 from tests.python_export.notify.conftest import (
     NEXT_WEEK,
     NO_TIME,
@@ -99,12 +98,10 @@ def test_what_a_dead_mail_server_did_not_take_is_taken_later(site: Site, mailbox
 
 
 def test_the_command_reports_a_failed_notification_and_exits_with_3(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: Site, export: Command, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.publish("a")
-    monkeypatch.setattr("python_export.cli.run.from_environment", lambda env: site.settings)
-    monkeypatch.setattr("python_export.cli.run.environment", dead_smtp)
-    result = CliRunner().invoke(app, ["notify"])
+    result = export(site.settings, "notify", env=dead_smtp())
     assert result.exit_code == 3
     assert "a notification failed: The mail server at 127.0.0.1:" in caplog.text
 

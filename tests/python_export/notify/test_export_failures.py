@@ -11,31 +11,27 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
 from python_common.errors import UserError
 from python_common.locks import lease
 from python_export.cli import run as cli
-from python_export.cli.run import app
 from python_export.notify import deliver
 from python_export.readiness.issues import Withheld
 from python_export.run import Exporter
-from tests.python_export.conftest import failing
-from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Command, Mailbox, Site, smtp_at, text_of
+from tests.python_export.conftest import Command, failing
+from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Mailbox, Site, smtp_at, text_of
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 
 
 @pytest.fixture
-def export_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> Command:
+def export_run(site: Site, export: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return a function that runs `export run` without a dbt project, with a step in the place of the export itself."""
 
     def run(env: dict[str, str], step: Callable[..., None], week: str = WEEK, *options: str) -> Result:
         monkeypatch.setattr(Exporter, "run", step)
-        monkeypatch.setattr(cli, "from_environment", lambda env: site.settings)
-        monkeypatch.setattr(cli, "environment", lambda: env)
         monkeypatch.setattr(cli, "parse", lambda project: None)
         monkeypatch.setattr(cli.declared, "load", lambda project: {})
-        return CliRunner().invoke(app, ["run", "--week", week, *options])
+        return export(site.settings, "run", "--week", week, *options, env=env)
 
     return run
 

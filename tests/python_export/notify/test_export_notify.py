@@ -7,6 +7,7 @@ import threading
 from dataclasses import fields, make_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 from typing import get_type_hints
 
@@ -21,9 +22,6 @@ from python_common.config import variables
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
-from python_export.cli import outbox as cli_outbox
-from python_export.cli import versions as cli_versions
-from python_export.cli.run import app
 from python_export.notify import deliver, index, outbox, page
 from python_export.notify.exported import Exported
 from python_export.notify.outbox import Notice
@@ -35,13 +33,12 @@ from python_export.variables import Channels
 from python_jobs import backup, fork
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
-from tests.python_export.conftest import failing
+from tests.python_export.conftest import Command, failing
 from tests.python_export.notify.conftest import (
     NEXT_WEEK,
     NO_TIME,
     WEEK,
     Calls,
-    Command,
     Mailbox,
     Site,
     dead_smtp,
@@ -50,18 +47,6 @@ from tests.python_export.notify.conftest import (
 from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 from tests.support.publishing import unlock
-
-
-@pytest.fixture
-def outbox_command(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Return a function that runs `export outbox` for a site."""
-
-    def run(site: Site, *arguments: str) -> Result:
-        monkeypatch.setattr(cli_outbox, "from_environment", lambda env=None: site.settings)
-        monkeypatch.setattr(cli_outbox, "environment", lambda: mailbox.env)
-        return CliRunner().invoke(app, ["outbox", *arguments])
-
-    return run
 
 
 @pytest.mark.usefixtures("published_to")
@@ -463,13 +448,15 @@ def test_an_erasure_announces_what_it_withdrew(site: Site, mailbox: Mailbox, mon
 
 
 def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
-    site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: Site,
+    mailbox: Mailbox,
+    export: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(cli_versions, "from_environment", lambda env=None: site.settings)
-    monkeypatch.setattr(cli_versions, "environment", lambda: mailbox.env)
-
     def run(version: str, *options: str, dataset: str = "events") -> Result:
-        return CliRunner().invoke(app, ["withdraw", dataset, "--week", WEEK, "--version", version, *options])
+        arguments = ("withdraw", dataset, "--week", WEEK, "--version", version, *options)
+        return export(site.settings, *arguments, env=mailbox.env)
 
     for content in ("note\na\n", "note\nb\n"):
         site.publish(content)
@@ -530,29 +517,30 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     assert errors == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
 
 
-def test_rows_are_listed_tried_again_and_dropped(site: Site, mailbox: Mailbox, outbox_command: Command) -> None:
+def test_rows_are_listed_tried_again_and_dropped(site: Site, mailbox: Mailbox, export: Command) -> None:
+    outbox_command = partial(export, site.settings, "outbox", env=mailbox.env)
     for week in (WEEK, NEXT_WEEK):
         site.publish("a", week)
     site.notify(mailbox.env | dead_smtp())
     key, other = (site.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
-    listed = outbox_command(site, "list").output
+    listed = outbox_command("list").output
     assert key in listed
     assert "does not answer (Connection refused)" in listed
 
-    assert outbox_command(site, "drop", other).exit_code == 0
+    assert outbox_command("drop", other).exit_code == 0
     assert site.notify(mailbox.env) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published"]
-    assert key not in outbox_command(site, "list").output
-    assert other in outbox_command(site, "list", "--all").output
-    rows = json.loads(outbox_command(site, "list", "--all", "--json").output)
+    assert key not in outbox_command("list").output
+    assert other in outbox_command("list", "--all").output
+    rows = json.loads(outbox_command("list", "--all", "--json").output)
     assert {row["key"]: (row["mail"], row["waiting_for"]) for row in rows} == {
         key: ("delivered", ""),
         other: ("dropped", ""),
     }
 
-    assert outbox_command(site, "retry", key, other).exit_code == 0
+    assert outbox_command("retry", key, other).exit_code == 0
     assert [mail["Subject"][:8] for mail in mailbox.mails] == [WEEK, WEEK, NEXT_WEEK]
-    unknown = outbox_command(site, "retry", "events/v1")
+    unknown = outbox_command("retry", "events/v1")
     assert str(unknown.exception).startswith("The outbox has no row events/v1")
 
 

@@ -12,15 +12,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from click.testing import Result
 from pyiceberg.catalog import Catalog
-from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
-from python_export.cli.run import app
 from python_export.csv import pii_scan
 from python_export.csv.compare import verify
 from python_export.datasets.snapshot import Source
@@ -30,6 +27,7 @@ from python_export.publishing.publish import build_manifest, publish, withdraw
 from python_export.publishing.target import digest, open_target
 from python_export.publishing.versions import source_snapshot, tag_name, tag_snapshot
 from python_export.variables import Channels
+from tests.python_export.conftest import Command
 from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, current_source, hostile_rows, right_lines
 from tests.support.publishing import unlock
 
@@ -50,11 +48,6 @@ def publish_lines(settings: Settings, table: Source, lines: list[str]) -> Manife
     manifest = publish(target, staged, draft, table.dataset.fields, scratch, other_formats=formats).manifest
     index.write(target)
     return manifest
-
-
-def export(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    monkeypatch.setattr("python_export.cli.versions.from_environment", lambda: settings)
-    return CliRunner().invoke(app, arguments)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -259,48 +252,48 @@ PLANTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 
 def test_a_right_version_passes_and_every_planted_fault_is_reported(
-    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, hostile_source: Source, export: Command
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines())
     version = Path(offline_settings.export_root) / VERSION
     unlock(version)
     right = {path: path.read_bytes() for path in version.parents[2].rglob("*") if path.is_file()}
-    passed = export(offline_settings, monkeypatch, "verify", "--week", "2020-W53")
+    passed = export(offline_settings, "verify", "--week", "2020-W53")
     assert passed.exit_code == 0
     checked = (VERSION, "events/latest.json", "versions.json", "index.html", "deliveries")
     assert passed.output.splitlines() == [f"{path}: OK" for path in checked]
     for name, (plant, expected) in PLANTS.items():
         plant(version)
-        result = export(offline_settings, monkeypatch, "verify")
+        result = export(offline_settings, "verify")
         assert isinstance(result.exception, UserError), name
         assert [line for line in expected if line not in result.output] == [], (name, result.output)
         assert "pizza" not in result.output
         for path, content in right.items():
             path.write_bytes(content)
-    checks = json.loads(export(offline_settings, monkeypatch, "verify", "events", "--json").output)
+    checks = json.loads(export(offline_settings, "verify", "events", "--json").output)
     right = {"issues": [], "note": ""}
     assert checks == [{"path": path, **right} for path in checked]
-    nothing = export(offline_settings, monkeypatch, "verify", "--week", "2021-W01")
+    nothing = export(offline_settings, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
-    typo = export(offline_settings, monkeypatch, "verify", "events", "event")
+    typo = export(offline_settings, "verify", "events", "event")
     assert str(typo.exception).startswith("Nothing of event is published")
 
 
 def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
-    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, hostile_source: Source, export: Command
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines())
     version = Path(offline_settings.export_root) / VERSION
     unlock(version)
     edit_format_consistently(version, "xlsx", zip_again)
     index.write(open_target(offline_settings))
-    result = export(offline_settings, monkeypatch, "verify")
+    result = export(offline_settings, "verify")
     assert result.exit_code == 0, result.output
     assert f"{VERSION}: events_2020-W53_v1.xlsx has the cells of the CSV, and other bytes" in result.output
 
 
 def test_versions_in_a_bucket_are_verified_and_compared(
-    s3_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    s3_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
 ) -> None:
     first = publish_lines(s3_settings, hostile_source, right_lines())
     tag_snapshot(catalog, open_target(s3_settings), first)
@@ -311,8 +304,8 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     second = publish_lines(s3_settings, current_source(catalog, DATASET), right_lines(rows))
     assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
 
-    assert export(s3_settings, monkeypatch, "verify").exit_code == 0
-    diff = partial(export, s3_settings, monkeypatch, "diff", "--week", "2020-W53", "--versions")
+    assert export(s3_settings, "verify").exit_code == 0
+    diff = partial(export, s3_settings, "diff", "--week", "2020-W53", "--versions")
     assert diff("v1..v2").output.splitlines() == [
         "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed",
         "  added event_id 2000",
@@ -328,7 +321,7 @@ def test_versions_in_a_bucket_are_verified_and_compared(
 
 
 def test_changes_are_verified(
-    offline_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines())
     hostile_source.table.overwrite(arrow_table(hostile_rows()[1:]))
@@ -338,7 +331,7 @@ def test_changes_are_verified(
     right = {path: path.read_bytes() for path in version.iterdir()}
     changes = version / "changes.csv"
     assert changes.read_text() == "change,event_id,changed_columns\nremoved,1,\n"
-    assert export(offline_settings, monkeypatch, "verify").exit_code == 0
+    assert export(offline_settings, "verify").exit_code == 0
 
     def edit_both() -> None:
         edit(changes, "removed,1,\n", "")
@@ -352,14 +345,14 @@ def test_changes_are_verified(
         (edit_both, "changes.csv has other numbers of rows"),
     ):
         plant()
-        assert f"{VERSION[:-1]}2: {expected}" in export(offline_settings, monkeypatch, "verify").output
+        assert f"{VERSION[:-1]}2: {expected}" in export(offline_settings, "verify").output
         for path, content in right.items():
             path.write_bytes(content)
     withdraw(open_target(offline_settings), "events/2020-W53/v2", "a wrong price")
     assert [path.name for path in version.iterdir()] == ["manifest.json"]
     unlock(version)
     changes.write_bytes(right[changes])
-    assert "v2: it is withdrawn, and its file is still there" in export(offline_settings, monkeypatch, "verify").output
+    assert "v2: it is withdrawn, and its file is still there" in export(offline_settings, "verify").output
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
@@ -367,7 +360,7 @@ def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_agai
     offline_settings: Settings,
     hostile_source: Source,
     catalog: Catalog,
-    monkeypatch: pytest.MonkeyPatch,
+    export: Command,
     is_damaged: bool,
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines())
@@ -381,9 +374,9 @@ def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_agai
     if is_damaged:
         (after / "manifest.json").write_text("{")
     issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
-    assert issue in export(offline_settings, monkeypatch, "verify").output
+    assert issue in export(offline_settings, "verify").output
     withdraw(target, VERSION, "somebody was erased")
-    assert issue not in export(offline_settings, monkeypatch, "verify").output
+    assert issue not in export(offline_settings, "verify").output
 
 
 def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
@@ -410,27 +403,27 @@ def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
 
 
 def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
-    offline_settings: Settings, hostile_source: Source, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines())
     target = open_target(offline_settings)
     outbox.record_versions(catalog, target, Channels(), [])
     elsewhere = open_target(offline_settings.changed(export_root=f"{offline_settings.export_root}-trial"))
     outbox.record_versions(catalog, elsewhere, Channels(), [])
-    assert export(offline_settings, monkeypatch, "verify").exit_code == 0
+    assert export(offline_settings, "verify").exit_code == 0
     unlock(Path(offline_settings.export_root))
     shutil.rmtree(Path(offline_settings.export_root) / "events")
 
     for options in ((), ("--week", "2020-W53"), ("events",)):
-        result = export(offline_settings, monkeypatch, "verify", *options)
+        result = export(offline_settings, "verify", *options)
         assert f"{VERSION}: it was published, and is missing" in result.output, options
         assert isinstance(result.exception, UserError)
     outbox.drop(catalog, [outbox.key_of(target, VERSION)])
-    assert str(export(offline_settings, monkeypatch, "verify").exception).startswith("Nothing is published")
+    assert str(export(offline_settings, "verify").exception).startswith("Nothing is published")
 
 
 def test_a_version_is_verified_by_the_search_that_it_was_made_with(
-    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch, export: Command
 ) -> None:
     """Later releases look for other personal data; what was withheld then is what the file lacks."""
     publish_lines(offline_settings, hostile_source, right_lines())
@@ -441,7 +434,7 @@ def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     second = publish_lines(offline_settings, scanned, right_lines([*hostile_rows(), more]))
     assert second.withheld_rows == {"e-mail address in note": 1}
     monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
-    result = export(offline_settings, monkeypatch, "verify")
+    result = export(offline_settings, "verify")
     assert (result.exit_code, result.stdout.count(": OK")) == (0, 6), result.stdout
 
     # A row more that the file lacks is still found.
@@ -449,33 +442,33 @@ def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     unlock(version)
     file = version / "events_2020-W53_v2.csv"
     file.write_text(without_row(right_lines([*hostile_rows(), more])))
-    result = export(offline_settings, monkeypatch, "verify")
+    result = export(offline_settings, "verify")
     assert "the file lacks 2 rows of the table, and 1 were withheld" in result.stdout
 
 
 def test_a_withdrawn_version_and_an_erased_snapshot_are_no_issues(
-    hostile_source: Source, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+    hostile_source: Source, offline_settings: Settings, export: Command
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines())
     with hostile_source.table.transaction() as change:
         change.set_properties({f"lakehouse.erased-snapshot.{manifest.source_snapshot_id}": "2021-01-04"})
-    result = export(offline_settings, monkeypatch, "verify")
+    result = export(offline_settings, "verify")
     assert result.exception is None, result.output
     assert f"{VERSION}: its snapshot was erased on 2021-01-04" in result.output
 
     target = open_target(offline_settings)
     withdraw(target, VERSION, "somebody was erased")
-    result = export(offline_settings, monkeypatch, "verify")
+    result = export(offline_settings, "verify")
     assert f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\ndeliveries: " in result.output
     index.write(target)
-    result = export(offline_settings, monkeypatch, "verify")
+    result = export(offline_settings, "verify")
     assert result.exception is None, result.output
     assert f"{VERSION}: withdrawn on " in result.output
     directory = Path(offline_settings.export_root) / VERSION
     unlock(directory)
     for name in (CSV, CSV.replace(".csv", ".parquet"), CSV.replace(".csv", ".xlsx")):
         (directory / name).write_text("a person")
-        result = export(offline_settings, monkeypatch, "verify")
+        result = export(offline_settings, "verify")
         assert isinstance(result.exception, UserError)
         assert f"{VERSION}: it is withdrawn, and its file is still there" in result.output
         (directory / name).unlink()

@@ -1,20 +1,16 @@
 """Old weeks are removed from the export root, with what keeps their snapshots, and count as published."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
-from click.testing import Result
 from pyiceberg.catalog import Catalog
-from typer.testing import CliRunner
 
 from python_common.catalog import commits
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
-from python_export.cli import versions
-from python_export.cli.run import app
 from python_export.datasets.dictionary import Field
 from python_export.notify import index, outbox
 from python_export.notify.messages import report_path
@@ -23,24 +19,18 @@ from python_export.publishing.manifest import newest, paths
 from python_export.publishing.target import Target
 from python_export.publishing.versions import tag_snapshot
 from python_export.variables import Channels
-from tests.python_export.conftest import source_of
+from tests.python_export.conftest import Command, source_of
 from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft, hostile_rows
 
 OLDEST, OLD, NEW = "2020-W51", "2020-W52", "2020-W53"
-Run = Callable[..., Result]
 
 
 @pytest.fixture
-def expire(published_to: Settings, monkeypatch: pytest.MonkeyPatch) -> Run:
+def expire(published_to: Settings, export: Command) -> Command:
     """Run `export expire` for weeks that ended before the newest one began."""
-
-    def run(*options: str) -> Result:
-        monkeypatch.setattr(versions, "from_environment", lambda env=None: published_to)
-        days = (datetime.now(UTC) - IsoWeek.parse(NEW).start).days
-        return CliRunner().invoke(app, ["expire", "--keep", f"{days}d", *options], catch_exceptions=False)
-
-    return run
+    days = (datetime.now(UTC) - IsoWeek.parse(NEW).start).days
+    return partial(export, published_to, "expire", "--keep", f"{days}d")
 
 
 @pytest.fixture
@@ -63,7 +53,7 @@ def tags(catalog: Catalog) -> set[str]:
 
 
 def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
-    published: list[str], target: Target, catalog: Catalog, expire: Run
+    published: list[str], target: Target, catalog: Catalog, expire: Command
 ) -> None:
     assert published == [f"events/{OLDEST}/v1", f"events/{OLDEST}/v2", f"events/{OLD}/v1", f"events/{NEW}/v1"]
 
@@ -105,12 +95,11 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
 
 
 def test_the_newest_week_of_a_dataset_stays_however_old(
-    published: list[str], target: Target, catalog: Catalog, published_to: Settings, monkeypatch: pytest.MonkeyPatch
+    published: list[str], target: Target, catalog: Catalog, published_to: Settings, export: Command
 ) -> None:
-    monkeypatch.setattr(versions, "from_environment", lambda env=None: published_to)
     address = target.address(f"events/{NEW}")
     hold.TABLE.change(catalog, lambda _: {address: hold.Hold(address, "", "")})
-    assert CliRunner().invoke(app, ["expire", "--keep", "1w"]).exit_code == 0
+    assert export(published_to, "expire", "--keep", "1w").exit_code == 0
     assert paths(target) == published[3:]
     # Its late data may be held.
     assert hold.TABLE.rows(catalog).keys() == {address}
@@ -118,15 +107,14 @@ def test_the_newest_week_of_a_dataset_stays_however_old(
 
 @pytest.mark.parametrize("step", ["tag", "files"])
 def test_an_expiry_that_was_cut_off_is_completed(
-    published: list[str], target: Target, catalog: Catalog, expire: Run, step: str, monkeypatch: pytest.MonkeyPatch
+    published: list[str], target: Target, catalog: Catalog, expire: Command, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(*_: object) -> None:
         raise OSError
 
     with monkeypatch.context() as broken:
         broken.setattr(*((commits, "remove_tag") if step == "tag" else (type(target), "remove")), cut_off)
-        with pytest.raises(OSError):
-            expire()
+        assert isinstance(expire().exception, OSError)
     assert published[0] in paths(target)
     assert outbox.missing_versions(catalog, target) == []
     assert expire().exit_code == 0

@@ -7,20 +7,17 @@ from decimal import Decimal
 from functools import partial
 
 import pytest
-from click.testing import Result
 from pyiceberg.catalog import Catalog
-from typer.testing import CliRunner
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
-from python_export.cli import versions
-from python_export.cli.run import app
 from python_export.publishing import hold
 from python_export.publishing.hold import FEWEST, MOST, HeldError, far_off
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import Published, WithdrawnContentError, withdraw
 from python_export.publishing.target import Target
+from tests.python_export.conftest import Command
 from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 from tests.support.seeds import seeds
@@ -111,19 +108,15 @@ def history(catalog: Catalog, target: Target, *rows: int) -> None:
         publishing(catalog, target, WEEK.minus(back), number)
 
 
-def approve(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
-    monkeypatch.setattr(versions, "from_environment", lambda: settings)
-    return CliRunner().invoke(app, ("approve", "--week", str(WEEK), "--reason", "a sale", *options))
-
-
 def sha256(content: str = "a") -> str:
     """Return how the SHA-256 of a file with a content begins."""
     return hashlib.sha256(f"note\n{content}\n".encode()).hexdigest()[:12]
 
 
 def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held_again(
-    catalog: Catalog, published_to: Settings, target: Target, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, published_to: Settings, target: Target, export: Command
 ) -> None:
+    approve = partial(export, published_to, "approve", "--week", str(WEEK), "--reason", "a sale")
     history(catalog, target, 10, 10, 10, 10)
     for _ in range(2):
         with pytest.raises(HeldError, match="its figures are far off the weeks before") as error:
@@ -140,10 +133,10 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
         (("order", "--sha256", sha256()), "order 2020-W53 is not held"),
         (("events", "--sha256", sha256("b")), f"events 2020-W53 is held with another file, {sha256()}: "),
     ):
-        refused = approve(published_to, monkeypatch, *wrong)
+        refused = approve(*wrong)
         assert isinstance(refused.exception, UserError)
         assert refused.exception.message.startswith(issue)
-    done = approve(published_to, monkeypatch, "events", "--sha256", sha256())
+    done = approve("events", "--sha256", sha256())
     assert (done.exit_code, done.output.startswith(f"events 2020-W53 is approved: {row.reason[:20]}")) == (0, True)
 
     with pytest.raises(HeldError):
@@ -151,14 +144,14 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
     # The first content has lost its approval with this.
     with pytest.raises(HeldError):
         publishing(catalog, target, WEEK, 31)
-    assert approve(published_to, monkeypatch, "events", "--sha256", sha256()).exit_code == 0
+    assert approve("events", "--sha256", sha256()).exit_code == 0
     version = publishing(catalog, target, WEEK, 31)
     assert (version.manifest.version, version.unchanged) == (1, False)
     # No figure of the file: a withdrawal must not leave one.
     assert version.manifest.warnings == ["held for review, then approved: a sale"]
 
     hold.drop(catalog, {row.address})
-    refused = approve(published_to, monkeypatch, "events", "--sha256", sha256())
+    refused = approve("events", "--sha256", sha256())
     assert isinstance(refused.exception, UserError)
     # What is published is not held, whatever its figures are.
     assert publishing(catalog, target, WEEK, 31).unchanged

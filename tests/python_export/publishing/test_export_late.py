@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
@@ -26,6 +25,7 @@ from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.run import Exporter
 from python_jobs.weekly import cli as weekly
+from tests.python_export.conftest import Command
 from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.hostile_rows import draft
 from tests.support.seeds import seeds
@@ -225,11 +225,6 @@ def test_a_range_of_weeks_has_both_ends_and_crosses_a_long_year() -> None:
             weeks_between(wrong)
 
 
-def command(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    monkeypatch.setattr(cli, "from_environment", lambda env=None: settings)
-    return CliRunner().invoke(cli.app, arguments)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -242,14 +237,14 @@ def command(settings: Settings, monkeypatch: pytest.MonkeyPatch, *arguments: str
     ],
 )
 def test_a_restatement_names_dataset_week_and_reason(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    offline_settings: Settings, export: Command, arguments: tuple[str, ...]
 ) -> None:
-    refused = command(offline_settings, monkeypatch, "run", *arguments)
+    refused = export(offline_settings, "run", *arguments)
     assert (refused.exit_code, "--restate and --reason need each other" in refused.output) == (2, True)
 
 
 def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
-    exports: Exports, offline_settings: Settings, exports_declared: object, monkeypatch: pytest.MonkeyPatch
+    exports: Exports, offline_settings: Settings, exports_declared: object, export: Command
 ) -> None:
     now = {("events", week): figures() for week in (OLD, NEW)}
     exports.publish("events", OLD, now)
@@ -257,14 +252,14 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
         late.record_due(exports.catalog, exports.target, IsoWeek.parse(week), ["events"])
     assert exports.due(now) == {NEW: ["events"]}
 
-    published = command(offline_settings, monkeypatch, "skip", "--week", OLD, "--reason", "x", "events")
+    published = export(offline_settings, "skip", "--week", OLD, "--reason", "x", "events")
     assert isinstance(published.exception, UserError)
     assert published.exception.message == f"events {OLD} is published"
-    unknown = command(offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "x", "typo")
+    unknown = export(offline_settings, "skip", "--week", NEW, "--reason", "x", "typo")
     assert isinstance(unknown.exception, UserError)
     assert exports.due(now) == {NEW: ["events"]}
 
-    skipped = command(offline_settings, monkeypatch, "skip", "--week", NEW, "--reason", "a holiday", "events")
+    skipped = export(offline_settings, "skip", "--week", NEW, "--reason", "a holiday", "events")
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}
     assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"

@@ -18,20 +18,18 @@ from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
 from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from botocore.response import StreamingBody
-from click.testing import Result
-from typer.testing import CliRunner
 
 from local_stack import stack
 from python_common import private_files
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_export.cli.run import app
 from python_export.csv import csv_file
 from python_export.datasets.dictionary import Field
 from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable
 from python_export.publishing.publish import Published, publish
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
+from tests.python_export.conftest import Command
 from tests.support.hostile_rows import HOSTILE_TEXTS, cell, draft
 from tests.support.publishing import unlock
 
@@ -552,7 +550,7 @@ def test_of_two_writers_of_a_version_the_second_agrees_or_fails(
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"dataset": "events"}', None])
 def test_a_damaged_manifest_costs_its_version_and_no_other(
-    offline_settings: Settings, damaged: bytes | None, monkeypatch: pytest.MonkeyPatch
+    offline_settings: Settings, damaged: bytes | None, export: Command
 ) -> None:
     target = open_target(offline_settings)
     publish_content(target, "note\na\n", "2020-W52")
@@ -562,7 +560,7 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     unreadable: list[ManifestError] = []
     assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == ["events/2020-W52/v1"]
     assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable[0].message
-    result = listed(offline_settings, monkeypatch)
+    result = export(offline_settings, "list")
     assert "2020-W52" in result.output
     assert "1 versions are not in this list: " in str(result.exception)
 
@@ -656,32 +654,25 @@ def test_a_store_that_stalls_within_a_file_is_named(
             attempt()
 
 
-def listed(settings: Settings, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
-    monkeypatch.setattr("python_export.cli.run.from_environment", lambda: settings)
-    return CliRunner().invoke(app, ["list", *options])
-
-
-def test_the_list_has_every_version_and_what_came_after_it(
-    published_to: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_has_every_version_and_what_came_after_it(published_to: Settings, export: Command) -> None:
     for content, week in (("a", "2020-W53"), ("b", "2020-W53"), ("a", "2021-W01")):
         publish_content(open_target(published_to), f"note\n{content}\n", week)
 
-    lines = [line.split() for line in listed(published_to, monkeypatch).output.splitlines()[1:]]
+    lines = [line.split() for line in export(published_to, "list").output.splitlines()[1:]]
     assert [(line[1], line[2], line[-1] if line[-1].startswith("v") else None) for line in lines] == [
         ("2020-W53", "v1", "v2"),
         ("2020-W53", "v2", None),
         ("2021-W01", "v1", None),
     ]
-    entries = json.loads(listed(published_to, monkeypatch, "events", "--json").output)
+    entries = json.loads(export(published_to, "list", "events", "--json").output)
     assert [(entry["week"], entry["version"]) for entry in entries] == [
         ("2020-W53", 1),
         ("2020-W53", 2),
         ("2021-W01", 1),
     ]
-    one = json.loads(listed(published_to, monkeypatch, "--week", "2021-W01", "--json").output)
+    one = json.loads(export(published_to, "list", "--week", "2021-W01", "--json").output)
     assert [(entry["week"], entry["version"]) for entry in one] == [("2021-W01", 1)]
-    unknown = listed(published_to, monkeypatch, "evnts")
+    unknown = export(published_to, "list", "evnts")
     assert str(unknown.exception).startswith("Nothing of evnts is published")
 
 
