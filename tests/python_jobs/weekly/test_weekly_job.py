@@ -141,21 +141,6 @@ def test_a_channel_that_cannot_work_is_refused_before_the_first_step(
         run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), env)
 
 
-def test_what_is_withheld_is_written_down(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def withhold(job: Job) -> str:
-        job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
-        job.exported.warnings.append("the field phone has no class")
-        return "built"
-
-    run(offline_settings, monkeypatch, withhold)
-    [line] = history.runs(load_catalog(offline_settings))
-    assert (line.outcome, line.withheld, line.warnings) == (
-        "withheld",
-        "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC",
-        "the field phone has no class",
-    )
-
-
 def command(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], *arguments: str, **steps: Callable
 ) -> Result:
@@ -243,13 +228,6 @@ def test_dbt_refreshes_in_full_when_the_job_is_asked_to(
     monkeypatch.setattr(dbt, "build_all", build_all)
     command(offline_settings, monkeypatch, {}, *arguments, build=STEPS["build"])
     assert selected == [arguments]
-
-
-def test_a_run_without_new_records_reports_that(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(offline_settings, monkeypatch, lambda job: "built")
-    [line] = history.runs(load_catalog(offline_settings))
-    assert (line.outcome, line.failed_step, line.versions) == ("unchanged", None, None)
-    assert line.ended_at >= line.started_at
 
 
 def test_the_dbt_of_a_killed_run_still_holds_the_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
