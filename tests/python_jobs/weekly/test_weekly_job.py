@@ -5,8 +5,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -37,20 +37,39 @@ from tests.support.race import until
 WEEK = IsoWeek(2020, 53)
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class Weekly:
+    """The weekly job of a lake."""
+
+    settings: Settings
+    patch: pytest.MonkeyPatch
+
+    def run(
+        self, build: Callable[[Job], str], env: dict[str, str] | None = None, weeks: Sequence[IsoWeek] = (WEEK,)
+    ) -> Exported:
+        """Run the job with a first step that works and a given second one."""
+        self.patch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
+        return job.run(self.settings, Project(Path(), env or {}), weeks)
+
+    def command(self, env: dict[str, str], *arguments: str, **steps: Callable[[Job], str]) -> Result:
+        """Run `lakehouse weekly` with these steps and no others."""
+        self.patch.setattr(job, "STEPS", steps)
+        self.patch.setattr(cli, "from_environment", lambda env=None: self.settings)
+        self.patch.setattr(cli, "environment", lambda: env)
+        return CliRunner().invoke(cli.app, arguments)
+
+    @property
+    def runs(self) -> list[history.Run]:
+        return history.runs(load_catalog(self.settings, create=True))
+
+
+@pytest.fixture
+def weekly(offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weekly:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    return Weekly(offline_settings, monkeypatch)
 
 
-def run(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, build: Callable[[Job], str], env: dict[str, str] | None = None
-) -> Exported:
-    """Run the job with a first step that works and a given second one."""
-    monkeypatch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
-    return job.run(settings, Project(Path(), env or {}), [WEEK])
-
-
-def failing(error: Exception) -> Callable[[Job], str]:
+def failing(error: BaseException) -> Callable[[Job], str]:
     def fail(job: Job) -> str:
         raise error
 
@@ -65,13 +84,10 @@ def failing(error: Exception) -> Callable[[Job], str]:
         (OperationalError("", {}, Exception()), "The catalog at jdbc:sqlite:"),
     ],
 )
-def test_a_failure_is_recorded_and_alerted_and_quotes_no_row(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
-) -> None:
+def test_a_failure_is_recorded_and_alerted_and_quotes_no_row(weekly: Weekly, error: Exception, message: str) -> None:
     with mail_server() as mailbox, pytest.raises(UserError, match="^" + message[:20]):
-        run(offline_settings, monkeypatch, failing(error), mailbox.env)
-    catalog = load_catalog(offline_settings)
-    [line] = history.runs(catalog)
+        weekly.run(failing(error), mailbox.env)
+    [line] = weekly.runs
     assert (line.week, line.outcome, line.failed_step) == ("2020-W53", "failed", "build")
     assert line.message.startswith(message)
     [mail] = mailbox.mails
@@ -79,76 +95,49 @@ def test_a_failure_is_recorded_and_alerted_and_quotes_no_row(
     assert f"build: {line.message}" in text_of(mail)
 
 
-def test_the_next_run_alerts_of_a_killed_one_once_whichever_weeks_it_is_for(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
+def test_the_next_run_alerts_of_a_killed_one_once_whichever_weeks_it_is_for(weekly: Weekly) -> None:
     with mail_server() as mailbox:
         with pytest.raises(KeyboardInterrupt):
-            run(offline_settings, monkeypatch, die, mailbox.env)
+            weekly.run(failing(KeyboardInterrupt()), mailbox.env)
         for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
-            monkeypatch.setattr(job, "STEPS", {"build": lambda job: "built"})
-            job.run(offline_settings, Project(Path(), mailbox.env), weeks)
+            weekly.run(lambda job: "built", mailbox.env, weeks)
     [mail] = mailbox.mails
     assert f"The weekly run for {WEEK} was killed" in text_of(mail)
-    assert [line.outcome for line in history.runs(load_catalog(offline_settings))] == ["killed", *["unchanged"] * 2]
+    assert [line.outcome for line in weekly.runs] == ["killed", *["unchanged"] * 2]
 
 
-def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
+def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(weekly: Weekly) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(offline_settings, monkeypatch, die)
-    done = command(offline_settings, monkeypatch, dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
+        weekly.run(failing(KeyboardInterrupt()))
+    done = weekly.command(dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
     assert done.exit_code == 3
-    assert history.runs(load_catalog(offline_settings))[-1].outcome == "not told"
+    assert weekly.runs[-1].outcome == "not told"
 
 
-def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert_and_announces_nothing(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish_content(open_target(offline_settings), "the other run's")
-    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "300ms")
+def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert_and_announces_nothing(weekly: Weekly) -> None:
+    publish_content(open_target(weekly.settings), "the other run's")
+    weekly.patch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "300ms")
     with mail_server() as mailbox, locked("weekly"), pytest.raises(DeadlineError, match=r"^Another weekly has not"):
-        run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), mailbox.env)
+        weekly.run(lambda job: pytest.fail("built"), mailbox.env)
     [mail] = mailbox.mails
     assert "Another weekly has not ended within 1 s" in text_of(mail)
 
 
-def test_what_a_failed_run_had_published_is_written_down(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_failed_run_had_published_is_written_down(weekly: Weekly) -> None:
     def publish_and_fail(job: Job) -> str:
         job.exported.published.append(Published(replace(draft(str(WEEK)), version=2), "", unchanged=False))
         raise UserError("the disk is full", "Make room")
 
     with pytest.raises(UserError):
-        run(offline_settings, monkeypatch, publish_and_fail)
-    [line] = history.runs(load_catalog(offline_settings))
+        weekly.run(publish_and_fail)
+    [line] = weekly.runs
     assert (line.outcome, line.versions) == ("failed", "events/2020-W53/v2")
 
 
-def test_a_channel_that_cannot_work_is_refused_before_the_first_step(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_that_cannot_work_is_refused_before_the_first_step(weekly: Weekly) -> None:
     env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
     with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM holds no mail address"):
-        run(offline_settings, monkeypatch, lambda job: pytest.fail("built"), env)
-
-
-def command(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], *arguments: str, **steps: Callable
-) -> Result:
-    """Run `lakehouse weekly` with these steps and no others."""
-    monkeypatch.setattr(job, "STEPS", steps)
-    monkeypatch.setattr(cli, "from_environment", lambda env=None: settings)
-    monkeypatch.setattr(cli, "environment", lambda: env)
-    return CliRunner().invoke(cli.app, arguments)
+        weekly.run(lambda job: pytest.fail("built"), env)
 
 
 def warn(job: Job) -> str:
@@ -157,79 +146,72 @@ def warn(job: Job) -> str:
 
 
 def test_a_dead_mail_server_is_exit_code_3_and_notification_failed(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    weekly: Weekly, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = dead_smtp() | {"LAKEHOUSE_SMTP_TLS": "none"}
     steps = {"build": warn, "notify": STEPS["notify"]}
-    done = command(offline_settings, monkeypatch, env, "--week", str(WEEK), **steps)
+    done = weekly.command(env, "--week", str(WEEK), **steps)
     assert done.exit_code == 3
     # The steps are logged.
     assert done.stdout == "warning: the field phone has no class\n"
     assert re.fullmatch(r"build +0 s  built", caplog.messages[0])
     assert "a notification failed: " in caplog.text
-    [line] = history.runs(load_catalog(offline_settings))
+    [line] = weekly.runs
     assert (line.outcome, line.warnings, line.versions) == ("not told", "the field phone has no class", None)
 
 
-def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(weekly: Weekly, tmp_path: Path) -> None:
     def withhold(job: Job) -> str:
         job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
         return warn(job)
 
     options = ("--weeks", f"2020-W52..{WEEK}", "--metrics-file", str(tmp_path / "export.prom"))
-    done = command(offline_settings, monkeypatch, {}, *options, "--json", build=withhold)
+    done = weekly.command({}, *options, "--json", build=withhold)
     assert done.exit_code == 4
     withheld = {"dataset": "orders", "week": str(WEEK), "reason": "behind: payments at 2020-12-31 00:00:00 UTC"}
     warnings = ["the field phone has no class"]
     assert json.loads(done.stdout) == {"published": [], "withheld": [withheld], "warnings": warnings}
     assert "\nlakehouse_export_withheld_datasets 1.0\n" in (tmp_path / "export.prom").read_text()
-    listed = command(offline_settings, monkeypatch, {}, "runs").stdout
-    [run] = json.loads(command(offline_settings, monkeypatch, {}, "runs", "--json").stdout)
+    listed = weekly.command({}, "runs").stdout
+    [run] = json.loads(weekly.command({}, "runs", "--json").stdout)
     assert (run["week"], run["outcome"], run["failed_step"]) == ("2020-W52..2020-W53", "withheld", None)
     assert run["withheld"] == "orders 2020-W53 is withheld: behind: payments at 2020-12-31 00:00:00 UTC"
     assert run["started_at"] <= run["ended_at"]
     for week, count in (("2020-W51", 0), ("2020-W52", 1), ("2020-W53", 1), ("2021-W01", 0)):
-        of_week = command(offline_settings, monkeypatch, {}, "runs", "--week", week, "--json").stdout
+        of_week = weekly.command({}, "runs", "--week", week, "--json").stdout
         assert json.loads(of_week) == [run] * count
     for text in (run["week"], run["withheld"], "warnings: the field phone has no class"):
         assert text in listed
 
 
-def test_an_issue_that_no_dataset_comes_from_is_exit_code_4_too(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_issue_that_no_dataset_comes_from_is_exit_code_4_too(weekly: Weekly) -> None:
     def find(job: Job) -> str:
         job.exported.has_issues = True
         return "built"
 
-    assert command(offline_settings, monkeypatch, {}, "--week", str(WEEK), build=find).exit_code == 4
+    assert weekly.command({}, "--week", str(WEEK), build=find).exit_code == 4
 
 
-def test_weeks_that_contradict_each_other_are_wrong_usage(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weeks_that_contradict_each_other_are_wrong_usage(weekly: Weekly) -> None:
     both = ("--week", str(WEEK), "--weeks", f"{WEEK}..{WEEK}")
-    assert command(offline_settings, monkeypatch, {}, *both, build=warn).exit_code == 2
-    assert history.runs(load_catalog(offline_settings, create=True)) == []
+    assert weekly.command({}, *both, build=warn).exit_code == 2
+    assert weekly.runs == []
 
 
 @pytest.mark.parametrize("arguments", [(), ("--full-refresh",)])
-def test_dbt_refreshes_in_full_when_the_job_is_asked_to(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
+def test_dbt_refreshes_in_full_when_the_job_is_asked_to(weekly: Weekly, arguments: tuple[str, ...]) -> None:
     selected: list[tuple[str, ...]] = []
 
     def build_all(project: Project, weeks: list[IsoWeek], *selection: str) -> None:
         selected.append(selection)
         raise UserError("dbt could not build", "See its log")
 
-    monkeypatch.setattr(dbt, "build_all", build_all)
-    command(offline_settings, monkeypatch, {}, *arguments, build=STEPS["build"])
+    weekly.patch.setattr(dbt, "build_all", build_all)
+    weekly.command({}, *arguments, build=STEPS["build"])
     assert selected == [arguments]
 
 
+@pytest.mark.usefixtures("weekly")
 def test_the_dbt_of_a_killed_run_still_holds_the_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """So the dbt of a killed job and that of the next one never build at the same time."""
     dbt = tmp_path / "dbt"
@@ -268,9 +250,7 @@ with locked("weekly"):
     assert entered.is_set()
 
 
-def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(weekly: Weekly, tmp_path: Path) -> None:
     export = {"export": {"key": ["id"], "order_by": ["id"]}}
     model = {"unique_id": "model.p.exp_weekly__events", "resource_type": "model", "name": "exp_weekly__events"}
     model |= {"alias": "exp_weekly__events", "schema": "exports", "config": {"meta": export}, "columns": {}}
@@ -279,14 +259,14 @@ def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(
     project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
     assert [*STEPS].index("complete") < [*STEPS].index("build")
     steps = {"complete": STEPS["complete"], "build": lambda job: pytest.fail("built")}
-    monkeypatch.setattr(job, "STEPS", steps)
+    weekly.patch.setattr(job, "STEPS", steps)
 
     # No Thrift server answers.
     with pytest.raises(UserError):
-        job.run(offline_settings, project, [WEEK])
+        job.run(weekly.settings, project, [WEEK])
 
-    catalog, target = load_catalog(offline_settings), open_target(offline_settings)
-    assert history.runs(catalog)[0].failed_step == "complete"
+    catalog, target = load_catalog(weekly.settings), open_target(weekly.settings)
+    assert weekly.runs[0].failed_step == "complete"
     # The next run is for the next week.
     due, _ = late.weeks_to_export(catalog, target, {}, ["events"], WEEK.minus(-1), 8)
     assert due.get(WEEK) == ["events"]
