@@ -2,9 +2,7 @@
 
 import json
 import logging
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 from python_common.errors import UserError
 from python_common.log import configuration, configure, log, run_module
 from python_common.output import console, print_json, print_table
-from tests.conftest import LAKEHOUSE
+from python_jobs import cli
 
 
 @pytest.fixture(autouse=True)
@@ -79,11 +77,17 @@ def test_an_error_of_a_module_is_logged_and_ends_it(capsys: pytest.CaptureFixtur
     "arguments",
     [("--log-format", "json", "pii", "rotate"), ("pii", "rotate", "--log-format=json", "--log-level", "info")],
 )
-def test_the_options_are_taken_before_and_behind_the_command(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    env = {"PATH": os.environ["PATH"], "LAKEHOUSE_HOME": str(tmp_path)}
-    refused = subprocess.run([LAKEHOUSE, *arguments], env=env, capture_output=True, text=True, check=False)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    event = json.loads(refused.stderr)
+def test_the_options_are_taken_before_and_behind_the_command(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setattr("sys.argv", ["lakehouse", *arguments])
+    with pytest.raises(SystemExit, match=r"^1$"):
+        cli.main()
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    event = json.loads(refused.err)
     assert event.keys() == {"time", "level", "message"}
     assert (event["level"], event["message"][:30]) == ("error", "KAFKA_BOOTSTRAP_SERVERS is not")
 
