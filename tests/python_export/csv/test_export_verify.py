@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from python_common.errors import UserError
 from python_export.csv import compare
@@ -39,6 +40,15 @@ from tests.support.hostile_rows import (
     tiny,
 )
 from tests.support.seeds import seeds
+
+
+@pytest.fixture(scope="module")
+def hostile_source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """The hostile rows in an Iceberg table that no test changes."""
+    directory = tmp_path_factory.mktemp("lake")
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory))
+    catalog.create_namespace("shop")
+    return source_of(catalog, hostile_rows())
 
 
 def check(lines: list[str], hostile: Source, directory: Path, end: str = "\n") -> Facts:
@@ -213,10 +223,11 @@ def test_refuses_an_empty_file(hostile_source: Source, tmp_path: Path) -> None:
         check([], hostile_source, tmp_path, end="")
 
 
-def test_reads_the_recorded_snapshot_not_a_later_one(hostile_source: Source, catalog: Catalog, tmp_path: Path) -> None:
+def test_reads_the_recorded_snapshot_not_a_later_one(catalog: Catalog, tmp_path: Path) -> None:
+    source = source_of(catalog, hostile_rows())
     catalog.load_table(("shop", "exp_weekly__events")).append(arrow_table([(1000, *hostile_rows()[0][1:])]))
     later = current_source(catalog, DATASET)
-    recorded = replace(later, snapshot_id=hostile_source.snapshot_id)
+    recorded = replace(later, snapshot_id=source.snapshot_id)
 
     assert check(right_lines(), recorded, tmp_path).rows == len(HOSTILE_TEXTS) + 1
 
