@@ -93,7 +93,6 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
     table: Table, offline_settings: Settings, seed: int
 ) -> None:
     snapshot = table.current_snapshot()
-    assert snapshot is not None
     rng = random.Random(seed)
     process = partial(ProcessPoolExecutor, 1, get_context("spawn"))
     reader = process()
@@ -119,7 +118,6 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
 
 def test_a_type_that_its_avro_reader_does_not_know_is_called_damage(table: Table, offline_settings: Settings) -> None:
     snapshot = table.current_snapshot()
-    assert snapshot is not None
     file = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
     file.write_bytes(file.read_bytes().replace(b'"null"', b'"nuhl"', 1))
     with pytest.raises(UserError, match="is missing or damaged"):

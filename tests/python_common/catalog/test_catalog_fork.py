@@ -44,7 +44,6 @@ def production(offline_settings: Settings) -> SqlCatalog:
     catalog.load_table("shop.orders").append(rows(1, 2))
     catalog.load_table("shop.orders").append(rows(3))
     catalog.load_table("ops.leases").append(rows(9))
-    assert isinstance(catalog, SqlCatalog)
     return catalog
 
 
@@ -56,7 +55,6 @@ def forked(production: SqlCatalog, settings: Settings, name: str = "mine") -> tu
     fork.write(production, f"fork_{name}", draft, directory, {"ops.leases"})
     draft.rename(directory)
     lake = load_catalog(settings_of(settings, directory))
-    assert isinstance(lake, SqlCatalog)
     return lake, SqlCatalog("base", **lake.properties)
 
 

@@ -47,7 +47,6 @@ def test_the_users_file_overrides_the_defaults_and_a_server_overrides_both(
 
 def test_java_options_of_the_user_leave_the_limits_of_avro(configured: Settings, tmp_path: Path) -> None:
     """As Spark's launcher builds the command of a driver."""
-    assert configured.spark_conf
     configured.spark_conf.write_text("spark.driver.extraJavaOptions -Dmine=1\n")
     properties = spark_conf.write_properties(configured, tmp_path / "spark.properties")
     [jar] = spark_conf.SPARK_HOME.glob("jars/spark-launcher_*.jar")
@@ -84,7 +83,6 @@ def test_executors_of_another_process_get_the_secrets_of_kafka_by_their_environm
     assert last_values(spark_conf.write_properties(configured, tmp_path / "p", given))[name].endswith(
         r'password="two\nlines";'
     )
-    assert configured.spark_conf
     configured.spark_conf.write_text(
         "spark.master k8s://h\nspark.kubernetes.executor.secretKeyRef.KAFKA_SASL_JAAS_CONFIG = kafka:jaas\n"
     )
@@ -97,7 +95,6 @@ def test_a_value_may_begin_with_what_separates_name_and_value(offline_settings: 
 
 
 def test_a_file_with_a_secret_is_its_owners_alone(configured: Settings) -> None:
-    assert configured.spark_conf
     configured.spark_conf.chmod(0o644)
     with pytest.raises(UserError, match=r"LAKEHOUSE_SPARK_CONF names, is open to others. .*chmod 600"):
         spark_conf.configuration(configured)
@@ -106,13 +103,11 @@ def test_a_file_with_a_secret_is_its_owners_alone(configured: Settings) -> None:
 
 
 def test_a_server_can_be_stopped_whose_configuration_is_gone(configured: Settings, tmp_path: Path) -> None:
-    assert configured.spark_conf
     configured.spark_conf.unlink()
     assert not thrift_server.service(tmp_path, configured).stop()
 
 
 def test_the_catalog_is_configured_in_one_place(configured: Settings) -> None:
-    assert configured.spark_conf
     configured.spark_conf.write_text("spark.sql.catalog.lake.uri = jdbc:sqlite:/other.db\n")
     with pytest.raises(UserError, match=r"sets spark\.sql\.catalog\.lake\.uri\. .*LAKEHOUSE_CATALOG_PROPERTIES"):
         spark_conf.configuration(configured)

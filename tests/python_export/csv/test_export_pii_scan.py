@@ -43,9 +43,7 @@ def events(catalog: Catalog, cells: Iterable[tuple[Any, Any, Any]], dataset: Dat
     rows = [(number, None, *row) for number, row in enumerate(cells)]
     table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
     table.append(arrow_table(rows, SCHEMA))
-    source = current_source(catalog, dataset)
-    assert source is not None
-    return source
+    return current_source(catalog, dataset)
 
 
 def numbers_in_file(source: Source, scratch: Path) -> list[int]:
@@ -145,7 +143,6 @@ def test_the_file_that_spark_writes_is_the_table_without_these_rows(stack: Setti
         thrift.rows(cursor, f"create table lake.default.{table} ({columns}) using iceberg")
         thrift.rows(cursor, f"insert into lake.default.{table} values {rows}")
         source = current_source(load_catalog(stack), dataset)
-        assert source is not None
         numbers_in_file = pii_scan.withhold(source, tmp_path / "scanned")
         file = unload(cursor, numbers_in_file, tmp_path / "unloaded")
     assert sum(numbers_in_file.withheld.values()) == 3

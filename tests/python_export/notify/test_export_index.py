@@ -18,7 +18,7 @@ from python_export.notify import index, page
 from python_export.notify.exported import Exported
 from python_export.publishing.manifest import Manifest, read
 from python_export.publishing.publish import withdraw
-from python_export.publishing.target import LocalTarget, Target, open_target
+from python_export.publishing.target import Target, open_target
 from python_export.readiness.issues import Withheld
 from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
@@ -170,7 +170,6 @@ def test_a_damaged_manifest_gives_way_to_the_version_before(offline_settings: Se
 
 def test_what_a_dead_run_left_half_written_is_deleted(offline_settings: Settings) -> None:
     target = open_target(offline_settings)
-    assert isinstance(target, LocalTarget)
     publish_version(target, OLD, "a")
     index.write(target)
     for name in (".versions.json.0011aabb", ".index.html.0011aabb", ".others.json.0011aabb"):

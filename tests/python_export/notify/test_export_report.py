@@ -94,14 +94,12 @@ def test_another_projects_report_shows_what_its_models_declare(
     page = page_of(offline_settings)
     assert "<title>Lending library, 2020-W53</title>" in page
     ranking = re.search(r'<table id="ranking-loans">.*?</table>', page, re.S)
-    assert ranking is not None
     assert re.findall(r"<th scope=\"row\">(.*?)</th>", ranking[0]) == [f"book {number}" for number in range(11, 1, -1)]
     assert re.findall(r">(\w+)</th>", ranking[0].partition("<tbody>")[0]) == ["Book", "Loans", "Shelf", "Pages"]
     # Of the other dataset's rows the least value; a column that the file does not have is empty.
     assert re.findall(r"<td>(.*?)</td>", ranking[0]) == ["A", *[""] * 19]
     assert "too few persons" not in page
     quality = re.search(r'<table id="quality">.*?</table>', page, re.S)
-    assert quality is not None
     assert re.findall(r">([^<>\n]+)</t", quality[0]) == ["Books that were lost", "12,345"]
     # Two charts by one column, and each element is found by its id.
     ids = re.findall(r'id="(.*?)"', page)

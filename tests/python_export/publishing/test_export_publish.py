@@ -632,7 +632,6 @@ def test_a_refused_upload_is_named_by_its_code(
         raise ClientError({"Error": {"Code": "SlowDown"}}, "PutObject")
 
     target = open_target(s3_settings)
-    assert isinstance(target, S3Target)
     (tmp_path / "rows.csv").write_text("")
     monkeypatch.setattr("s3transfer.futures.TransferFuture.result", refuse)
     with pytest.raises(UserError, match=r"cannot be used \(SlowDown\)"):

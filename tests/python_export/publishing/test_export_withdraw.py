@@ -26,7 +26,6 @@ def test_what_is_withdrawn_leaves_its_manifest_alone(target: Target) -> None:
     withdraw(target, f"{WEEK}/v2", "somebody was erased")
     assert without_folders(path for path in tree(target) if "/v2/" in path) == {f"{WEEK}/v2/manifest.json"}
     withdrawn = read(target, f"{WEEK}/v2")
-    assert withdrawn.withdrawn is not None
     assert withdrawn.withdrawn.reason == "somebody was erased"
     assert (withdrawn.control_totals, withdrawn.totals_by) == ({}, {})
     assert pointer(target)["version"] == newest(target, "events").version == 1
