@@ -15,6 +15,12 @@ def of(seconds: float = 0, rows: int = 0, shuffled: int = 0) -> Cost:
     return Cost(rows, shuffled, round(seconds * 1e9))
 
 
+def costs(directory: Path, events: list[dict[str, object]]) -> dict[str, tuple[Cost, Cost]]:
+    """Return the costs of nodes before and after second 20 of an event log."""
+    (directory / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    return cost.costs(directory, until=20)
+
+
 def submitted(stage: int, second: int, description: str | None) -> dict[str, object]:
     return {
         "Event": "SparkListenerStageSubmitted",
@@ -53,8 +59,7 @@ def test_tasks_count_for_the_node_that_their_statement_names_before_and_after(tm
         # A task that failed has no metrics.
         {"Event": "SparkListenerTaskEnd", "Stage ID": 3},
     ]
-    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    by_node = cost.costs(tmp_path, until=20)
+    by_node = costs(tmp_path, events)
     assert by_node == {"model.a": (of(2, 100, 20), of(2, 300, 60)), "model.b": (of(0.25, 5), of())}
 
 
@@ -92,8 +97,7 @@ def test_files_of_a_node_are_those_that_its_scans_plan_to_read(tmp_path: Path) -
         started(2, 30, "model.a", plan("AppendData", scan(30))),
         updated((30, 2), (31, 60), (99, 1)),
     ]
-    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    before, after = cost.costs(tmp_path, until=20)["model.a"]
+    before, after = costs(tmp_path, events)["model.a"]
     assert (before.files, before.bytes_in_files, after.files, after.bytes_in_files) == (4, 540, 2, 60)
 
 
@@ -110,8 +114,7 @@ def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> 
         started(3, 30, "model.a", sorted_first),
         started(4, 31, "model.a", hashed),
     ]
-    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    by_node = cost.costs(tmp_path, until=20)
+    by_node = costs(tmp_path, events)
     assert [*by_node] == ["model.a"]
     before, after = by_node["model.a"]
     assert before.joins == {"ShuffledHashJoin": 1, "BroadcastHashJoin": 1}
@@ -123,5 +126,4 @@ def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> 
 )
 def test_statements_that_name_no_node_count_for_none(tmp_path: Path, description: str | None) -> None:
     events = [submitted(0, 10, description), ended(0, 1, 1, 1)]
-    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    assert not cost.costs(tmp_path, until=20).keys() - {""}
+    assert not costs(tmp_path, events).keys() - {""}
