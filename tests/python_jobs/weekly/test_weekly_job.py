@@ -29,6 +29,7 @@ from python_export.publishing.target import open_target
 from python_export.readiness.issues import Withheld
 from python_jobs.weekly import cli, history, job
 from python_jobs.weekly.steps import STEPS, Job
+from tests.python_export.conftest import write_manifest
 from tests.python_export.notify.conftest import dead_smtp, mail_server, text_of
 from tests.support.hostile_rows import draft
 from tests.support.publishing import publish_content
@@ -252,10 +253,7 @@ with locked("weekly"):
 
 def test_a_week_whose_topics_cannot_be_read_is_recorded_as_due_before_the_build(weekly: Weekly, tmp_path: Path) -> None:
     export = {"export": {"key": ["id"], "order_by": ["id"]}}
-    model = {"unique_id": "model.p.exp_weekly__events", "resource_type": "model", "name": "exp_weekly__events"}
-    model |= {"alias": "exp_weekly__events", "schema": "exports", "config": {"meta": export}, "columns": {}}
-    manifest = {"nodes": {model["unique_id"]: model}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(tmp_path, "exports", {"exp_weekly__events": export})
     project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
     assert [*STEPS].index("complete") < [*STEPS].index("build")
     steps = {"complete": STEPS["complete"], "build": lambda job: pytest.fail("built")}
