@@ -32,6 +32,7 @@ from python_review.report import Review
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 from tests.python_common.catalog.test_catalog_fork import contents
+from tests.python_jobs.test_review_steps import git
 from tests.support import planted
 from tests.support.seeds import SEED
 
@@ -108,11 +109,6 @@ class Shop:
 
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def git(directory: Path, *arguments: str) -> None:
-    names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
-    subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

@@ -153,6 +153,19 @@ def repository(tmp_path: Path) -> Project:
     return Project(directory, {**os.environ})
 
 
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_an_unknown_base_is_refused_before_anything_is_compiled(
+    is_repository: bool, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No repository above the directory counts.
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    if is_repository:
+        git(tmp_path, "init", "--quiet")
+    with pytest.raises(UserError, match=r"git merge-base failed .*Give a branch, tag or commit that git knows"):
+        job.review(offline_settings, Project(tmp_path, {}), "no-such-branch", 4, is_static=True)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".git"] == []
+
+
 def test_a_review_waits_for_another_one_of_its_home(
     repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
