@@ -64,8 +64,8 @@ def manifest() -> dict[str, Any]:
     """Two exports over one mart; the mart comes from two topics, one through a view; a third topic is not in it."""
     export = {"key": ["id"], "order_by": ["at", "id"]}
     nodes = [
-        node("exp_weekly__one", "model.p.fct_sales", export=export),
-        node("exp_weekly__two", "model.p.fct_sales", "source.p.calendar", export=export),
+        node("exp_weekly__one", "model.p.fct_sales", export=dict(export)),
+        node("exp_weekly__two", "model.p.fct_sales", "source.p.calendar", export=dict(export)),
         node("fct_sales", "model.p.stg_sales", "source.p.users", "seed.p.regions"),
         node("stg_sales", "source.p.sales", materialized="view"),
         node("regions", kind="seed", materialized="seed"),
@@ -80,6 +80,10 @@ def manifest() -> dict[str, Any]:
             "source.p.calendar": topic_source("calendar"),
         },
     }
+
+
+def meta_of(manifest: dict[str, Any], dataset: str) -> dict[str, Any]:
+    return manifest["nodes"][f"model.p.exp_weekly__{dataset}"]["config"]["meta"]
 
 
 def parsed(manifest: dict[str, Any]) -> DbtManifest:
@@ -210,12 +214,9 @@ def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -
 def test_report_specs_are_what_models_declare_and_a_misspelt_word_is_named(
     tmp_path: Path, manifest: dict[str, Any]
 ) -> None:
-    export = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"]
     headline = {"place": 1, "figure": "rows", "label": "Rows"}
-    manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] = export | {
-        "display": {"measures": ["price"], "headlines": [headline]},
-        "suppressed": "is_few",
-    }
+    display = {"measures": ["price"], "headlines": [headline]}
+    meta_of(manifest, "one")["export"] |= {"display": display, "suppressed": "is_few"}
     specs = {name: dataset.report_spec for name, dataset in declared.load(project(tmp_path, manifest)).items()}
     assert specs == {"one": ReportSpec(measures=("price",), headlines=(Headline(**headline),)), "two": ReportSpec()}
     assert declared.of_manifest(parsed(manifest))["one"].suppressed == "is_few"
@@ -225,8 +226,8 @@ def test_report_specs_are_what_models_declare_and_a_misspelt_word_is_named(
 
 @pytest.mark.parametrize("hold", [{"rows": 1}, {"rows": 0.5}, {"rows": "often"}, {"rows": None}, ["rows"], 3])
 def test_a_hold_is_a_factor_above_one_by_figure(tmp_path: Path, manifest: dict[str, Any], hold: object) -> None:
-    export = manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"]["export"] | {"hold": {"rows": 1.5, "id": 3}}
-    manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
+    export = meta_of(manifest, "two")["export"]
+    export["hold"] = {"rows": 1.5, "id": 3}
     datasets = declared.of_manifest(parsed(manifest))
     assert (datasets["one"].hold, datasets["two"].hold) == ({}, {"rows": Decimal("1.5"), "id": 3})
     export["hold"] = hold
@@ -243,7 +244,7 @@ def test_without_a_manifest_the_remedy_is_named(tmp_path: Path) -> None:
 def test_an_export_without_a_total_order_is_refused(
     tmp_path: Path, manifest: dict[str, Any], export: dict[str, list[str]]
 ) -> None:
-    manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"] = {"export": export}
+    meta_of(manifest, "two")["export"] = export
     with pytest.raises(UserError, match="exp_weekly__two does not declare a total order"):
         declared.load(project(tmp_path, manifest))
 
@@ -263,8 +264,7 @@ def test_an_export_without_a_total_order_is_refused(
 def test_events_in_another_form_are_refused(
     tmp_path: Path, manifest: dict[str, Any], kind: str, events: object
 ) -> None:
-    meta = manifest["nodes"]["model.p.exp_weekly__two"]["config"]["meta"]
-    meta["export"] = meta["export"] | {kind: events}
+    meta_of(manifest, "two")["export"] |= {kind: events}
     with pytest.raises(UserError, match=rf"^config.meta.export.{kind} of exp_weekly__two"):
         declared.load(project(tmp_path, manifest))
 
@@ -354,8 +354,7 @@ def test_a_table_that_does_not_fit_its_declaration_is_refused(
 
 
 def test_an_audience_gets_what_is_meant_for_it(manifest: dict[str, Any], tmp_path: Path) -> None:
-    meta = manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]
-    meta["export"] = meta["export"] | {"audience": "partners"}
+    meta_of(manifest, "one")["export"] |= {"audience": "partners"}
     assert list(declared.load(project(tmp_path, manifest))) == ["one", "two"]
     assert list(declared.load(Project(tmp_path, {declared.AUDIENCE: "partners"}))) == ["one"]
     with pytest.raises(UserError, match=r"'press', which no export is meant for\. Set it to one of partners"):
@@ -463,7 +462,7 @@ def test_formats_are_those_that_exist_and_can_be_written(
     manifest: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def formats(wanted: object) -> tuple[str, ...]:
-        manifest["nodes"]["model.p.exp_weekly__one"]["config"]["meta"]["export"] |= {"formats": wanted}
+        meta_of(manifest, "one")["export"] |= {"formats": wanted}
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         return declared.load(Project(tmp_path, {"DBT_TARGET_PATH": "."}))["one"].formats
 
