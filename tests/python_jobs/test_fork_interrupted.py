@@ -60,11 +60,13 @@ def catalog(production: Settings) -> Catalog:
     return load_catalog(production)
 
 
-def create(production: Settings, name: str = "mine", lives: timedelta = DAY) -> None:
+def create(production: Settings, name: str = "mine", lives: timedelta = DAY) -> fork.Fork:
     """Create a fork, up to the start of its server."""
     with pytest.MonkeyPatch.context() as patched, pytest.raises(Interruption):
         patched.setattr(process.Service, "start", interrupted())
         fork.create(production, name, lives)
+    [made] = [one for one in fork.forks(production) if one.name == name]
+    return made
 
 
 STEPS_OF_CREATE = {
@@ -83,8 +85,7 @@ def test_what_an_interrupted_create_leaves_is_no_fork_and_the_next_removes_it(
         patched.setattr(*STEPS_OF_CREATE[step])
         fork.create(production, "killed", DAY)
     assert (fork.forks(production), len(metadata.tags(catalog))) == ([], 1)
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     assert ([path.name for path in made.directory.parent.iterdir()], metadata.tags(catalog)) == (["mine"], [made.tag])
 
 
@@ -108,8 +109,7 @@ def test_what_an_interrupted_drop_leaves_is_no_fork_and_drop_and_create_remove_i
         fork.drop(production, "mine")
     assert fork.forks(production) == []
     if is_made_again:
-        create(production)
-        [made] = fork.forks(production)
+        made = create(production)
         assert metadata.tags(catalog) == [made.tag]
     fork.drop(production, "mine")
     assert ([*fork.forks_directory(production).iterdir()], metadata.tags(catalog)) == ([], [])
@@ -118,8 +118,7 @@ def test_what_an_interrupted_drop_leaves_is_no_fork_and_drop_and_create_remove_i
 def test_a_fork_and_what_is_left_of_another_of_its_name_are_dropped_together(
     production: Settings, catalog: Catalog
 ) -> None:
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     hidden = private_files.directory(made.directory.with_name(".mine"))
     private_files.write(hidden / "thrift.log", "of a kill")
     assert fork.drop_all(production) == []
@@ -130,9 +129,7 @@ def test_forks_of_two_homes_have_separate_tags_and_an_erasure_finds_them(
     production: Settings, catalog: Catalog, tmp_path: Path
 ) -> None:
     other = production.changed(home=tmp_path / "other")
-    for settings in (production, other):
-        create(settings)
-    [mine], [others] = (fork.forks(settings) for settings in (production, other))
+    mine, others = create(production), create(other)
     assert metadata.tags(catalog) == sorted([mine.tag, others.tag])
     line = f"fork mine (tag {others.tag}) is of another LAKEHOUSE_HOME: `lakehouse fork drop mine` there"
     assert fork.drop_all(production) == [line]
@@ -140,8 +137,7 @@ def test_forks_of_two_homes_have_separate_tags_and_an_erasure_finds_them(
 
 
 def test_fork_list_names_the_tag(production: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     monkeypatch.setattr(commands, "from_environment", lambda: production)
     [listed] = json.loads(CliRunner().invoke(commands.app, ["list", "--json"]).output)
     assert (listed["fork"], listed["tag"]) == ("mine", made.tag)
@@ -150,8 +146,7 @@ def test_fork_list_names_the_tag(production: Settings, monkeypatch: pytest.Monke
 def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_leaves(
     production: Settings, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     for name in ("mine.bak", "mine_copy"):
         shutil.copytree(made.directory, made.directory.with_name(name))
     made.directory.with_name("latest").symlink_to(made.directory)
@@ -170,8 +165,7 @@ def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_
 def test_a_damaged_table_of_the_lake_keeps_no_file_of_a_fork_but_what_names_its_tag(
     production: Settings, catalog: Catalog
 ) -> None:
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     file = Path(catalog.load_table("shop.orders").metadata_location.removeprefix("file://"))
     content = file.read_bytes()
     file.write_bytes(content[:99])
@@ -204,13 +198,12 @@ def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(
 
 
 def test_a_fork_lives_as_long_as_its_tags_and_is_removed_afterwards(production: Settings, catalog: Catalog) -> None:
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     assert datetime.fromisoformat(made.expires_at) - datetime.fromisoformat(made.made_at) == DAY
     assert catalog.load_table("shop.orders").refs()[made.tag].max_ref_age_ms == 86_400_000
-    create(production, "old", timedelta(hours=1))
+    old = create(production, "old", timedelta(hours=1))
     [facts] = fork.forks_directory(production).glob(f"old/{fork.FACTS}")
-    facts.write_text(facts.read_text().replace(fork.forks(production)[1].expires_at, made.made_at))
+    facts.write_text(facts.read_text().replace(old.expires_at, made.made_at))
     create(production, "new")
     assert [one.name for one in fork.forks(production)] == ["mine", "new"]
 
@@ -220,8 +213,7 @@ def test_a_fork_has_neither_leases_nor_notifications(production: Settings, catal
         pass
     entry = outbox.Entry("k", outbox.NOTICE, None, None, None, None, None, datetime.now(UTC), "pending", "pending")
     outbox.TABLE.change(catalog, lambda _: {"k": entry})
-    create(production)
-    [made] = fork.forks(production)
+    made = create(production)
     for table in (lease.TABLE, outbox.TABLE):
         assert table.rows(catalog)
         assert table.rows(load_catalog(made.settings)) == {}
