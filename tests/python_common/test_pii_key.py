@@ -10,9 +10,14 @@ from python_common import pii_key
 from python_common.errors import UserError
 
 
-def test_the_pads_compute_the_same_hmac_as_python(tmp_path: Path) -> None:
-    path = tmp_path / "pii.key"
-    pii_key.create(path)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of a new key."""
+    pii_key.create(tmp_path / "pii.key")
+    return tmp_path / "pii.key"
+
+
+def test_the_pads_compute_the_same_hmac_as_python(path: Path) -> None:
     version, pads, domains = path.read_text().strip().split(":")
     assert domains == "source"
     inner, outer = bytes.fromhex(pads[:128]), bytes.fromhex(pads[128:])
@@ -23,9 +28,7 @@ def test_the_pads_compute_the_same_hmac_as_python(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_key_is_never_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "pii.key"
-    pii_key.create(path)
+def test_a_key_is_never_replaced(path: Path) -> None:
     with pytest.raises(UserError, match="There is a masking key already"):
         pii_key.create(path)
     path.unlink()
@@ -33,9 +36,7 @@ def test_a_key_is_never_replaced(tmp_path: Path) -> None:
         pii_key.create(path)
 
 
-def test_a_rotation_makes_the_next_version_and_keeps_the_old_key(tmp_path: Path) -> None:
-    path = tmp_path / "pii.key"
-    pii_key.create(path)
+def test_a_rotation_makes_the_next_version_and_keeps_the_old_key(path: Path, tmp_path: Path) -> None:
     first = path.read_text()
     # a rotation that was killed before its last step has left a copy
     (tmp_path / "pii.key.v2").write_text("never used")
@@ -48,9 +49,8 @@ def test_a_rotation_makes_the_next_version_and_keeps_the_old_key(tmp_path: Path)
     assert sorted(tmp_path.iterdir()) == sorted([*made, tmp_path / "pii.key.v2"])
 
 
-def test_a_key_without_a_copy_counts_and_a_rotation_keeps_it(tmp_path: Path) -> None:
-    path, copy = tmp_path / "pii.key", tmp_path / "pii.key.v1"
-    pii_key.create(path)
+def test_a_key_without_a_copy_counts_and_a_rotation_keeps_it(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "pii.key.v1"
     first = path.read_text()
     copy.unlink()
     assert pii_key.pseudonyms(path, "shop.customer", "42").keys() == {"v1"}
@@ -61,9 +61,7 @@ def test_a_key_without_a_copy_counts_and_a_rotation_keeps_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "two lines", "open to others"])
-def test_a_bad_key_file_is_named_and_its_content_is_not(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "pii.key"
-    pii_key.create(path)
+def test_a_bad_key_file_is_named_and_its_content_is_not(path: Path, damage: str) -> None:
     secret = path.read_text()
     if damage == "missing":
         path.unlink()
@@ -79,9 +77,7 @@ def test_a_bad_key_file_is_named_and_its_content_is_not(tmp_path: Path, damage: 
     assert secret[10:40] not in str(refusal.value)
 
 
-def test_pseudonyms_are_those_of_every_version_of_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "pii.key"
-    pii_key.create(path)
+def test_pseudonyms_are_those_of_every_version_of_the_key(path: Path, tmp_path: Path) -> None:
     # As a release before 0.6 wrote it.
     for file in (path, tmp_path / "pii.key.v1"):
         file.write_text(file.read_text().replace(":source", ""))
