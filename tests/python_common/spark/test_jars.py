@@ -178,20 +178,17 @@ def test_failures_are_tried_again_and_halves_are_continued(pom: Path, tmp_path: 
     assert any(asked for _, asked in repository.asked)
 
 
-def test_a_half_of_the_run_before_is_continued(pom: Path, tmp_path: Path, repository: Repository) -> None:
+@pytest.mark.parametrize(
+    ("half", "is_continued"), [(JAR[:1000], True), (b"x" * 2 * len(JAR), False)], ids=["right", "wrong"]
+)
+def test_a_right_half_of_the_run_before_is_continued_and_a_wrong_one_thrown_away(
+    pom: Path, tmp_path: Path, repository: Repository, half: bytes, is_continued: bool
+) -> None:
     part = tmp_path / "target" / "spark" / "one-1.0.jar.part"
     part.parent.mkdir(parents=True)
-    part.write_bytes(JAR[:1000])
+    part.write_bytes(half)
     jars.fetch(pom, tmp_path / "target")
-    assert ("/org/one/one/1.0/one-1.0.jar", "bytes=1000-") in repository.asked
-    assert fetched(tmp_path / "target") == EXPECTED
-
-
-def test_a_wrong_half_is_thrown_away(pom: Path, tmp_path: Path, repository: Repository) -> None:
-    part = tmp_path / "target" / "spark" / "one-1.0.jar.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(b"x" * 2 * len(JAR))
-    jars.fetch(pom, tmp_path / "target")
+    assert (("/org/one/one/1.0/one-1.0.jar", "bytes=1000-") in repository.asked) == is_continued
     assert fetched(tmp_path / "target") == EXPECTED
 
 
