@@ -50,19 +50,21 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The models of another dbt project, by their names, with their config.meta; `write_manifest` writes them."""
+    """The models of another dbt project, by their names, with their config.meta: they are written."""
     monkeypatch.setattr(report, "PROJECT_ROOT", tmp_path)
     monkeypatch.setattr(report, "_count", lambda _, sql: COUNTED[sql])
     monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path))
     (tmp_path / "dbt_project.yml").write_text("name: lending_library\n")
     declared = {"key": ["title"], "order_by": ["title"]}
-    return {
+    models = {
         "exp_weekly__loans": {"export": declared | {"display": {"chart": CHART, "ranking": RANKING}}},
         "exp_weekly__shelves": {"export": declared | {"display": {"chart": CHART}}},
         "exp_weekly__fines": {"export": declared},
         "returned_late": {"excluded": {"place": 2, "label": "Books that came back late"}},
         "lost_books": {"excluded": {"place": 1, "label": "Books that were lost", "sum": "lost"}},
     }
+    write_manifest(tmp_path, "ops", models)
+    return models
 
 
 def write(settings: Settings, week: str, notices: Iterable[Notice] = ()) -> list[str]:
@@ -83,10 +85,8 @@ def published(
     publish_file(open_target(settings), "\n".join([*rows, ""]), manifest, other_formats=formats)
 
 
-def test_another_projects_report_shows_what_its_models_declare(
-    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
-) -> None:
-    write_manifest(tmp_path, "ops", library)
+@pytest.mark.usefixtures("library")
+def test_another_projects_report_shows_what_its_models_declare(offline_settings: Settings) -> None:
     books = [f"book {number},{number}" for number in range(12)]
     published(offline_settings, "loans", ["title,loans", *books], {"loans": "66"})
     published(offline_settings, "shelves", ["title,shelf", "book 11,B", "book 11,A"], {})
@@ -223,8 +223,8 @@ def test_a_dataset_that_is_not_published_is_shown_as_withheld_and_never_as_zero(
     assert re.findall(r"(\w+) is not published", page) == ["shelves"] * 2
 
 
-def test_a_missing_file_costs_its_ranking(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
-    write_manifest(tmp_path, "ops", library)
+@pytest.mark.usefixtures("library")
+def test_a_missing_file_costs_its_ranking(offline_settings: Settings) -> None:
     for dataset in ("loans", "shelves"):
         published(offline_settings, dataset, ["title,loans", "book 1,1"], {"loans": "1"})
     root = Path(offline_settings.export_root)
@@ -330,10 +330,8 @@ def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
     assert sum(sql.count(f"titles_{WEEK}_v1.csv") for sql in queries) == 1
 
 
-def test_what_a_file_lacks_is_next_to_it_with_the_reason(
-    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
-) -> None:
-    write_manifest(tmp_path, "ops", library)
+@pytest.mark.usefixtures("library")
+def test_what_a_file_lacks_is_next_to_it_with_the_reason(offline_settings: Settings) -> None:
     lacking = replace(
         draft(WEEK),
         dataset="loans",
