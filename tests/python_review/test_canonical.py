@@ -151,50 +151,42 @@ def swap(one, other):
     return lambda node: other(**node.args) if type(node) is one else None
 
 
+def changed_arg(kind, key, change):
+    """A node of a kind with another value of an argument; none if that is the same."""
+
+    def changed(node):
+        if not isinstance(node, kind):
+            return None
+        before = node.args.get(key)
+        after = change(before)
+        if after == before:
+            return None
+        copy = node.copy()
+        copy.set(key, after)
+        return copy
+
+    return changed
+
+
 def without(kind, key):
-    def change(node):
-        if not isinstance(node, kind) or not node.args.get(key):
-            return None
-        copy = node.copy()
-        copy.set(key, None)
-        return copy
-
-    return change
+    return changed_arg(kind, key, lambda argument: None if argument else argument)
 
 
-def with_args(kind, /, **args):
-    def change(node):
-        if not isinstance(node, kind) or all(node.args.get(key) == value for key, value in args.items()):
-            return None
-        copy = node.copy()
-        for key, value in args.items():
-            copy.set(key, value)
-        return copy
-
-    return change
+def with_arg(kind, key, value):
+    return changed_arg(kind, key, lambda argument: value)
 
 
 def without_one(kind, key):
-    def change(node):
-        if not isinstance(node, kind) or len(node.args.get(key) or ()) < 2:
-            return None
-        copy = node.copy()
-        copy.set(key, copy.args[key][1:])
-        return copy
-
-    return change
+    return changed_arg(kind, key, lambda arguments: arguments[1:] if len(arguments or ()) > 1 else arguments)
 
 
 def swapped_two(kind, key):
-    def change(node):
-        arguments = node.args.get(key) if isinstance(node, kind) else None
-        if not isinstance(arguments, list) or len(arguments) < 2 or arguments[0] == arguments[1]:
-            return None
-        copy = node.copy()
-        copy.set(key, [copy.args[key][1], copy.args[key][0], *copy.args[key][2:]])
-        return copy
+    def swapped(arguments):
+        if len(arguments or ()) < 2:
+            return arguments
+        return [arguments[1], arguments[0], *arguments[2:]]
 
-    return change
+    return changed_arg(kind, key, swapped)
 
 
 def literal(node):
@@ -213,9 +205,9 @@ def operand(node):
 
 # The kinds of change that a review must never take for a change of format.
 MUTATIONS = {
-    "inner join becomes left": with_args(exp.Join, side="LEFT"),
-    "left join becomes full": with_args(exp.Join, side="FULL"),
-    "join becomes anti": with_args(exp.Join, kind="ANTI"),
+    "inner join becomes left": with_arg(exp.Join, "side", "LEFT"),
+    "left join becomes full": with_arg(exp.Join, "side", "FULL"),
+    "join becomes anti": with_arg(exp.Join, "kind", "ANTI"),
     "cross join": without(exp.Join, "on"),
     "= becomes <>": swap(exp.EQ, exp.NEQ),
     "<> becomes =": swap(exp.NEQ, exp.EQ),
@@ -233,11 +225,11 @@ MUTATIONS = {
     "having is dropped": without(exp.Select, "having"),
     "group by is dropped": without(exp.Select, "group"),
     "a group is dropped": without_one(exp.Group, "expressions"),
-    "distinct": with_args(exp.Select, distinct=exp.Distinct()),
+    "distinct": with_arg(exp.Select, "distinct", exp.Distinct()),
     "distinct is dropped": without(exp.Select, "distinct"),
-    "limit": with_args(exp.Select, limit=exp.Limit(expression=exp.Literal.number(5))),
-    "union all becomes union": with_args(exp.Union, distinct=True),
-    "union becomes union all": with_args(exp.Union, distinct=False),
+    "limit": with_arg(exp.Select, "limit", exp.Limit(expression=exp.Literal.number(5))),
+    "union all becomes union": with_arg(exp.Union, "distinct", True),
+    "union becomes union all": with_arg(exp.Union, "distinct", False),
     "union becomes except": swap(exp.Union, exp.Except),
     "a column is dropped": without_one(exp.Select, "expressions"),
     "columns are exchanged": swapped_two(exp.Select, "expressions"),
@@ -246,8 +238,8 @@ MUTATIONS = {
     "all partitions of a window are dropped": without(exp.Window, "partition_by"),
     "the order of a window is dropped": without(exp.Window, "order"),
     "keys of an order are exchanged": swapped_two(exp.Order, "expressions"),
-    "descending": with_args(exp.Ordered, desc=True),
-    "nulls last": lambda node: with_args(exp.Ordered, nulls_first=not node.args.get("nulls_first"))(node),
+    "descending": with_arg(exp.Ordered, "desc", True),
+    "nulls last": lambda node: with_arg(exp.Ordered, "nulls_first", not node.args.get("nulls_first"))(node),
     "min becomes max": swap(exp.Min, exp.Max),
     "max becomes min": swap(exp.Max, exp.Min),
     "sum becomes count": swap(exp.Sum, exp.Count),
@@ -259,8 +251,8 @@ MUTATIONS = {
     "another column": column,
     "another qualifier": another_qualifier,
     "another struct": another_struct,
-    "another type": with_args(exp.Cast, to=exp.DataType.build("float")),
-    "another name of a column": with_args(exp.Alias, alias=exp.to_identifier("other")),
+    "another type": with_arg(exp.Cast, "to", exp.DataType.build("float")),
+    "another name of a column": with_arg(exp.Alias, "alias", exp.to_identifier("other")),
     "another table": lambda node: (
         exp.to_table("marts.other", dialect="spark") if isinstance(node, exp.Table) and node.args.get("db") else None
     ),
