@@ -154,8 +154,9 @@ def test_whatever_changes_a_result_is_reported(lakes: list[duckdb.DuckDBPyConnec
     for number in range(number_of_queries):
         sql, _ = queries.query(depth=number % 4)
         [in_duckdb] = sqlglot.transpile(sql, read="spark", write="duckdb")
-        first, *others = (Counter(lake.execute(in_duckdb).fetchall()) for lake in lakes)
-        differs = any(other != first for other in others)
+        results = (Counter(lake.execute(in_duckdb).fetchall()) for lake in lakes)
+        first = next(results)
+        differs = any(other != first for other in results)
         try:
             is_reported = bool(follow(sql, TABLES).everything())
         except UnsupportedSql:
