@@ -335,14 +335,18 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     assert diff("v1").exit_code == 2
 
 
-def test_changes_are_verified(
-    offline_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
-) -> None:
+@pytest.fixture
+def version(offline_settings: Settings, hostile_source: Source, catalog: Catalog) -> Path:
+    """The directory of a second version, which lacks the first row; it can be changed."""
     publish_lines(offline_settings, hostile_source, right_lines())
     hostile_source.table.overwrite(arrow_table(hostile_rows()[1:]))
     publish_lines(offline_settings, current_source(catalog, DATASET), right_lines(hostile_rows()[1:]))
-    version = Path(offline_settings.export_root) / "events/2020-W53/v2"
-    unlock(version)
+    directory = Path(offline_settings.export_root) / "events/2020-W53/v2"
+    unlock(directory)
+    return directory
+
+
+def test_changes_are_verified(offline_settings: Settings, version: Path, export: Command) -> None:
     right = {path: path.read_bytes() for path in version.iterdir()}
     changes = version / "changes.csv"
     assert changes.read_text() == "change,event_id,changed_columns\nremoved,1,\n"
@@ -372,22 +376,15 @@ def test_changes_are_verified(
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_again(
-    offline_settings: Settings,
-    hostile_source: Source,
-    catalog: Catalog,
-    export: Command,
-    is_damaged: bool,
+    offline_settings: Settings, version: Path, export: Command, is_damaged: bool
 ) -> None:
-    publish_lines(offline_settings, hostile_source, right_lines())
-    hostile_source.table.overwrite(arrow_table(hostile_rows()[1:]))
-    publish_lines(offline_settings, current_source(catalog, DATASET), right_lines(hostile_rows()[1:]))
-    target, after = open_target(offline_settings), Path(offline_settings.export_root) / "events/2020-W53/v2"
-    right = (after / "changes.csv").read_bytes()
+    target = open_target(offline_settings)
+    right = (version / "changes.csv").read_bytes()
     withdraw(target, VERSION, "somebody was erased")
-    unlock(after)
-    (after / "changes.csv").write_bytes(right)
+    unlock(version)
+    (version / "changes.csv").write_bytes(right)
     if is_damaged:
-        (after / "manifest.json").write_text("{")
+        (version / "manifest.json").write_text("{")
     issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
     assert issue in export(offline_settings, "verify").output
     withdraw(target, VERSION, "somebody was erased")
