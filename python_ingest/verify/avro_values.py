@@ -6,6 +6,7 @@ generated name: names are not encoded, and fastavro refuses some that Avro's Jav
 
 import io
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
@@ -25,6 +26,9 @@ MOST_TYPES = 50_000
 NUMBERS = ({"int", "long"}, {"float", "double"})
 MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
 EXACT = Context(prec=80)
+# Java refuses a number of more bytes, all but the last with this bit; fastavro reads any.
+MOST_NUMBER_BYTES = 10
+MAYBE_LONGER = re.compile(rb"[\x80-\xff]{%d}" % MOST_NUMBER_BYTES)
 
 
 class Unreadable(Exception):
@@ -93,8 +97,10 @@ class Reader:
         Raises:
             Unreadable: the bytes are not of this schema.
         """
+        body = part[HEADER_BYTES:]
         try:
-            return self._convert(fastavro.schemaless_reader(io.BytesIO(part[HEADER_BYTES:]), self._schema, None))
+            file = _Numbers(body) if MAYBE_LONGER.search(body) else io.BytesIO(body)
+            return self._convert(fastavro.schemaless_reader(file, self._schema, None))
         except Exception as error:  # damaged bytes make a reader fail in any way
             raise Unreadable(type(error).__name__) from None
 
@@ -229,6 +235,19 @@ class Reader:
 
     def _name(self) -> str:
         return f"t{next(self._numbers)}"
+
+
+class _Numbers(io.BytesIO):
+    """Bytes of which fastavro reads numbers byte by byte, and all else at once; a longer number than Java's fails."""
+
+    _continued = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        part = super().read(size)
+        self._continued = self._continued + 1 if size == 1 and part >= b"\x80" else 0
+        if self._continued == MOST_NUMBER_BYTES:
+            raise OverflowError
+        return part
 
 
 def _below(column: IcebergType | None) -> dict[str, IcebergType]:

@@ -137,6 +137,7 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicF
         b"\x00\xff\xff\xff\xff" + good[5:]: "unknown_schema_id: the id is negative",
         header: f"decode_failed: schema id {schema_id}",
         good[:-2]: f"decode_failed: schema id {schema_id}",
+        good.replace(avro_long(2**63 - 1), b"\xff" * 12 + b"\x01"): f"decode_failed: schema id {schema_id}",
     }
     head = header + b"\x01" + avro_long(1) + avro_long(1) + b"\x00" * 4 + b"\x00" * 8
     for length in (10_000_000, 2**28, 2**30, 2**31 - 20, 2**40, -7, 2**62):

@@ -96,3 +96,14 @@ def test_an_int_of_too_many_bits_is_what_java_makes_of_it(body: bytes, number: i
         reader.read(b"\x00\x00\x00\x00\x07\xff\xff\xff\xff\xff\x7f")
     either = Reader(json.dumps(record("r", x=["int", "long"])), [], None, None, {})
     assert either.read(encode(record("r", x=["int", "long"]), 7, {"x": 2**40})) == {"x": 2**40}
+
+
+def test_a_long_of_more_bytes_than_javas_is_unreadable_and_a_text_of_such_bytes_is_not() -> None:
+    schema = record("r", x="long", note="string")
+    reader = Reader(json.dumps(schema), [], None, None, {})
+    header, note = b"\x00\x00\x00\x00\x07", b"\x02a"
+    assert reader.read(header + b"\xff" * 9 + b"\x01" + note) == {"x": -(2**63), "note": "a"}
+    with pytest.raises(Unreadable, match="OverflowError"):
+        reader.read(header + b"\xff" * 10 + b"\x01" + note)
+    text = {"x": 1, "note": "私人情報" * 3}
+    assert reader.read(encode(schema, 7, text)) == text
