@@ -27,7 +27,7 @@ from python_ingest.landing.batch import BatchPlan, BatchWriter
 WAIT_SECONDS = 30.0
 
 
-class Stages:
+class Parts:
     """The parts of landing a topic: by Spark as the ingester has it work, and by libraries without it."""
 
     def __init__(self, topic: str) -> None:
@@ -116,10 +116,10 @@ def _drop_rows(rows: DataFrame) -> None:
 
 def main(topic: str) -> None:
     """Do the part that each line `part records` on stdin names; answer with the records."""
-    stages = Stages(topic)
+    parts = Parts(topic)
     for line in sys.stdin:
         part, records = line.split()
-        getattr(stages, part)()
+        getattr(parts, part)()
         print(records, flush=True)
 
 

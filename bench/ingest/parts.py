@@ -12,19 +12,19 @@ PARTS = (
 )
 
 
-def land_in_stages(bench: Bench, name: str, records: int) -> None:
+def land_in_parts(bench: Bench, name: str, records: int) -> None:
     """Do parts of landing a topic in one process, and print what each adds to the one before it.
 
     Parquet is what is left of a landing without the rows before it, and without a batch of three records.
     """
     bench.fill(name, records)
     cpu = {}
-    with bench.start("stages", name) as peer:
+    with bench.start("parts", name) as peer:
         for part in PARTS:
             cpu[part] = [peer.land(part, records).cpu_seconds for _ in range(TIMES)][-1]
             console.print(f"{part.replace('_', ' ')}: {cpu[part]:.2f} CPU s")
     consumed, commit = cpu["consumed"], cpu["few"]
-    parts = (
+    added = (
         ("reading from Kafka", cpu["read"], consumed, "librdkafka"),
         ("decoding", cpu["decoded"] - cpu["read"], cpu["decoded_by_fastavro"] - consumed, "fastavro"),
         ("raw bytes, headers, positions", cpu["rows"] - cpu["decoded"], None, ""),
@@ -33,7 +33,7 @@ def land_in_stages(bench: Bench, name: str, records: int) -> None:
     )
     table = table_of("part", "CPU s per\nmillion", "of all", "CPU s per\nmillion", "by", "ratio")
     million = records / 1e6
-    for part, seconds, by_library, library in parts:
+    for part, seconds, by_library, library in added:
         figures = f"{seconds / million:.2f}", f"{seconds / cpu['landed']:.2f}"
         peer_figures = (f"{by_library / million:.2f}", library, f"{seconds / by_library:.2f}") if by_library else ()
         table.add_row(part, *figures, *peer_figures)
