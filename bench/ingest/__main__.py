@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from bench import Goal, goals_of, run, table_of
-from bench.ingest import commands, parts, topic, width
+from bench.ingest import commands, stages, topic, width
 from bench.ingest.history import PER_DAY, plant
 from bench.ingest.landings import Bench
 from bench.ingest.peer import Job
@@ -36,7 +36,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=0, help="How often each peer takes its turn; 0 leaves them out.")] = 3,
     peers: Annotated[str, typer.Option(help="Which take part, in this order.")] = "ingester,flink,plain,floor",
     batches: Annotated[int, typer.Option(help="Land so many batches of 1,000 records; 0: do not.")] = 1_000,
-    with_parts: Annotated[bool, typer.Option("--parts", help="Print where the time of one batch goes.")] = False,
+    with_stages: Annotated[bool, typer.Option("--stages", help="Print where the time of one batch goes.")] = False,
     backlog: Annotated[int, typer.Option(help="Land so many records with many commits; 0: do not.")] = 0,
     history: Annotated[str, typer.Option(help="Land after the metadata of so many batches, as 10,1000.")] = "",
     topics: Annotated[int, typer.Option(help="Land so many topics, with and without news; 0: do not.")] = 0,
@@ -56,8 +56,8 @@ def main(
         bench = Bench(settings, Path(temporary))
         if rounds:
             compare(bench, records, rounds, names)
-        if with_parts:
-            parts.land_in_parts(bench, f"{TOPIC}-{records}", records)
+        if with_stages:
+            stages.land_in_stages(bench, f"{TOPIC}-{records}", records)
         if batches:
             land_small_batches(bench, batches)
         if backlog:

@@ -1,4 +1,4 @@
-"""Peer: parts of a landing. Each line on stdin names one; Spark's end after more and more of its work."""
+"""Peer: the stages of landing a topic. Each line on stdin names one; those of Spark include the stages before."""
 
 import sys
 from datetime import UTC, datetime
@@ -27,8 +27,8 @@ from python_ingest.landing.batch import BatchPlan, BatchWriter
 WAIT_SECONDS = 30.0
 
 
-class Parts:
-    """The parts of landing a topic: by Spark as the ingester has it work, and by libraries without it."""
+class Stages:
+    """The stages of landing a topic: by Spark, as the ingester runs it, and by libraries without it."""
 
     def __init__(self, topic: str) -> None:
         self._settings = from_environment()
@@ -115,11 +115,11 @@ def _drop_rows(rows: DataFrame) -> None:
 
 
 def main(topic: str) -> None:
-    """Do the part that each line `part records` on stdin names; answer with the records."""
-    parts = Parts(topic)
+    """Run the stage that each line `stage records` on stdin names; answer with the records."""
+    stages = Stages(topic)
     for line in sys.stdin:
-        part, records = line.split()
-        getattr(parts, part)()
+        stage, records = line.split()
+        getattr(stages, stage)()
         print(records, flush=True)
 
 
