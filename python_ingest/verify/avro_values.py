@@ -6,7 +6,6 @@ generated name: names are not encoded, and fastavro refuses some that Avro's Jav
 
 import io
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
@@ -26,9 +25,8 @@ MOST_TYPES = 50_000
 NUMBERS = ({"int", "long"}, {"float", "double"})
 MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
 EXACT = Context(prec=80)
-# Java refuses a number of more bytes, all but the last with this bit; fastavro reads any.
-MOST_NUMBER_BYTES = 10
-MAYBE_LONGER = re.compile(rb"[\x80-\xff]{%d}" % MOST_NUMBER_BYTES)
+# Of a long, as Java reads it; fastavro reads any number of bytes.
+MOST_LONG_BYTES = 10
 
 
 class Unreadable(Exception):
@@ -91,16 +89,18 @@ class Reader:
         except Exception as error:  # an invalid schema fails in any way
             raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
 
-    def read(self, part: bytes) -> Any:
+    def read(self, part: bytes, limits_longs: bool = False) -> Any:
         """Return the value in a key or value with its header.
+
+        With `limits_longs` a long of more bytes than Java reads is an error. So are a few values that fastavro reads
+        byte by byte, too: ten bytes in a row that are greater than 127, each a `fixed` of one byte, for instance.
 
         Raises:
             Unreadable: the bytes are not of this schema.
         """
-        body = part[HEADER_BYTES:]
+        file_type = _BytesOfLongs if limits_longs else io.BytesIO
         try:
-            file = _Numbers(body) if MAYBE_LONGER.search(body) else io.BytesIO(body)
-            return self._convert(fastavro.schemaless_reader(file, self._schema, None))
+            return self._convert(fastavro.schemaless_reader(file_type(part[HEADER_BYTES:]), self._schema, None))
         except Exception as error:  # damaged bytes make a reader fail in any way
             raise Unreadable(type(error).__name__) from None
 
@@ -237,15 +237,15 @@ class Reader:
         return f"t{next(self._numbers)}"
 
 
-class _Numbers(io.BytesIO):
-    """Bytes of which fastavro reads numbers byte by byte, and all else at once; a longer number than Java's fails."""
+class _BytesOfLongs(io.BytesIO):
+    """A file that fails at a long of too many bytes: fastavro reads each singly, and all but the last exceed 127."""
 
     _continued = 0
 
     def read(self, size: int | None = -1) -> bytes:
         part = super().read(size)
         self._continued = self._continued + 1 if size == 1 and part >= b"\x80" else 0
-        if self._continued == MOST_NUMBER_BYTES:
+        if self._continued == MOST_LONG_BYTES:
             raise OverflowError
         return part
 

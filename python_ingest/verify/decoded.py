@@ -141,7 +141,9 @@ class _Comparison:
         if row.error is None:
             return expected | payload
         if row.error.startswith(LASTING_REASONS):
-            self._issue(row, "is a dead letter, and its bytes can be decoded")
+            with suppress(Unreadable):
+                self._values.read(row.value, limits_longs=True)
+                self._issue(row, "is a dead letter, and its bytes can be decoded")
         elif row.error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
             self._later += 1
         return expected
@@ -206,14 +208,14 @@ class _Schemas:
             # A new schema may have an alias.
             self._readers.clear()
 
-    def read(self, part: bytes | None) -> Any:
-        """Return a value.
+    def read(self, part: bytes | None, limits_longs: bool = False) -> Any:
+        """Return a value; `limits_longs` as in Reader.read.
 
         Raises:
             Unreadable: it does not fit its schema, or its schema is not Avro.
             _NoSchema: the registry lacks its schema.
         """
-        return self._reader(part).read(part or b"")
+        return self._reader(part).read(part or b"", limits_longs)
 
     def is_record(self, part: bytes) -> bool:
         """Return whether a value that could be read is a record."""

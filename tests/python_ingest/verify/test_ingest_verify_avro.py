@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,12 +99,17 @@ def test_an_int_of_too_many_bits_is_what_java_makes_of_it(body: bytes, number: i
     assert either.read(encode(record("r", x=["int", "long"]), 7, {"x": 2**40})) == {"x": 2**40}
 
 
-def test_a_long_of_more_bytes_than_javas_is_unreadable_and_a_text_of_such_bytes_is_not() -> None:
+def test_a_long_of_more_bytes_than_java_reads_is_unreadable_on_request() -> None:
     schema = record("r", x="long", note="string")
     reader = Reader(json.dumps(schema), [], None, None, {})
     header, note = b"\x00\x00\x00\x00\x07", b"\x02a"
-    assert reader.read(header + b"\xff" * 9 + b"\x01" + note) == {"x": -(2**63), "note": "a"}
+    read = partial(reader.read, limits_longs=True)
+    assert read(header + b"\xff" * 9 + b"\x01" + note) == {"x": -(2**63), "note": "a"}
     with pytest.raises(Unreadable, match="OverflowError"):
-        reader.read(header + b"\xff" * 10 + b"\x01" + note)
+        read(header + b"\xff" * 10 + b"\x01" + note)
     text = {"x": 1, "note": "私人情報" * 3}
-    assert reader.read(encode(schema, 7, text)) == text
+    assert read(encode(schema, 7, text)) == text
+    # Without the request what has ten such bytes in a row, each in a value, is read.
+    of_one_byte = record("r", b="bytes", x="long")
+    value = {"b": b"\xff", "x": 2**63 - 1}
+    assert Reader(json.dumps(of_one_byte), [], None, None, {}).read(encode(of_one_byte, 7, value)) == value
