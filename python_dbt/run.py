@@ -24,7 +24,7 @@ NODE_BUILT = re.compile(
 )
 FAILED = ("error", "fail", "runtime error")
 FIGURES = "ops_weekly_figures"
-"""The model of the figures of all weeks, which is built for none."""
+"""The model of the figures of all weeks. It is built without weeks."""
 FIGURES_TABLE = "ops.weekly_figures"
 ROLLING_30D = "fct_customers_rolling_30d"
 # Where dbt reads the project from, besides dbt_project.yml.

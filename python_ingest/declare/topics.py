@@ -30,7 +30,7 @@ OF_THE_CLIENT = (
 )
 # Below, the description of a field is the remedy for what it cannot be.
 NOTHING_ELSE = ConfigDict(extra="forbid")
-# What a declaration has from elsewhere in the source.
+# Fields from outside of config.meta.kafka.
 OF_THE_SOURCE = ("schema", "table", "columns", "persons")
 TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
 

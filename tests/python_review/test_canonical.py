@@ -157,11 +157,11 @@ def changed_arg(kind, key, change):
     def changed(node):
         if not isinstance(node, kind):
             return None
-        before = node.args.get(key)
+        copy = node.copy()
+        before = copy.args.get(key)
         after = change(before)
         if after == before:
             return None
-        copy = node.copy()
         copy.set(key, after)
         return copy
 

@@ -26,14 +26,14 @@ def a_type(rng: random.Random, depth: int = 3) -> str:
 
 def a_wider(rng: random.Random, column: IcebergType) -> IcebergType:
     """Return a type with more fields, digits or bits here and there."""
-    parts = {name: a_wider(rng, part) for name, part in children(column).items()}
+    wider = {name: a_wider(rng, child) for name, child in children(column).items()}
     match column:
         case StructType():
             number = rng.randrange(len(LEAVES))
             more = {f"more_{number}": of_spark(LEAVES[number])} if rng.random() < 0.5 else {}
-            return struct(dict(rng.sample([*parts.items(), *more.items()], len(parts) + len(more))))
+            return struct(dict(rng.sample([*wider.items(), *more.items()], len(wider) + len(more))))
         case ListType() | MapType():
-            return with_children(column, parts)
+            return with_children(column, wider)
         case DecimalType():
             return DecimalType(min(38, column.precision + rng.randrange(9)), column.scale)
     return of_spark({"int": "bigint", "float": "double"}.get(in_spark(column), in_spark(column)))

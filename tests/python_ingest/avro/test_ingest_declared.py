@@ -132,12 +132,12 @@ def test_a_declared_key_has_its_type_before_the_first_key_and_one_that_does_not_
 
 def widened(column: IcebergType) -> IcebergType:
     """Return a type that is wider at every depth where one can be."""
-    parts = {name: widened(part) for name, part in spark_types.children(column).items()}
+    children = {name: widened(child) for name, child in spark_types.children(column).items()}
     match column:
         case StructType():
-            return spark_types.struct({"declared": of_spark("string"), **parts})
+            return spark_types.struct({"declared": of_spark("string"), **children})
         case ListType() | MapType():
-            return spark_types.with_children(column, parts)
+            return spark_types.with_children(column, children)
         case DecimalType():
             return DecimalType(min(38, column.precision + 5), column.scale)
     return of_spark({"int": "bigint", "float": "double"}.get(in_spark(column), in_spark(column)))
