@@ -3,10 +3,11 @@
 import os
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException, convert_exception
 from pyspark.sql import SparkSession
@@ -52,7 +53,9 @@ class LazySparkSession:
     def stop(self) -> None:
         """Stop the session, if it was started."""
         if self._session is not None and not self.gone():
-            self._session.stop()
+            # The JVM may end in between.
+            with suppress(Py4JNetworkError, OSError):
+                self._session.stop()
 
 
 def log_file() -> Path:
