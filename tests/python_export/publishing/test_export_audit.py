@@ -279,6 +279,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
         for plant, _ in faults.values():
             plant(version)
         result = export(offline_settings, "verify")
+        assert isinstance(result.exception, UserError), [*faults]
         faulty = {line.partition(": ")[0] for line in result.output.splitlines() if not line.endswith(": OK")}
         failed, _, named = str(result.exception).partition(" of 5 checks failed: ")
         assert (int(failed), set(named.split(". ")[0].split(", "))) == (len(faulty), faulty), [*faults]
