@@ -75,7 +75,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@# Exit code 4: a dataset is withheld, and the others are published. The second time nothing is behind.
 	@$(RUN) lakehouse weekly --weeks $(DEMO_FIRST_WEEK)..$(DEMO_WEEK) || [ $$? -eq 4 ]
 	@echo; echo "demo: 3/4 the payments and late data arrive: the weekly job publishes what it withheld, and new versions"
-	@$(RUN) lakehouse stack sample-data --wave 2 | tail -n 2
+	@$(RUN) lakehouse stack sample-data payments pizza-orders --wave 2 | tail -n 2
 	@$(RUN) lakehouse weekly --week $(DEMO_WEEK)
 	@echo; echo "demo: 4/4 what analysts get: files, and a mail with the figures of their manifests"
 	@head -n 3 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*_v1.csv | cut -c 1-150
@@ -83,7 +83,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html; all weeks: $(STATE)/exports/index.html"
 	@echo "The stack is still up: make down stops it. In a shell with its environment, .venv/bin/activate and $(STATE)/env, try:"
 	@echo "  lakehouse export list                                                    # the versions of every week"
-	@echo "  lakehouse export diff product_sales --week $(DEMO_WEEK) --versions v1..v2   # what late data changed"
+	@echo "  lakehouse export diff order_lines --week $(DEMO_WEEK) --versions v1..v2   # what late data changed"
 	@echo "  dbt show --select shop_money_of_a_week --limit 10                        # why three tables have three amounts"
 
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15

@@ -126,6 +126,7 @@ def show_mail() -> None:
 
 @app.command(name="sample-data")
 def load_sample_data(
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics to produce for. Default: all.")] = None,
     orders: Annotated[int, typer.Option(help="Web shop orders; every other count follows.")] = 2000,
     seed: Annotated[int, typer.Option(help="The same seed and options give the same records.")] = 1,
     weeks: Annotated[int, typer.Option(help="How many ISO weeks the records spread over.")] = 4,
@@ -145,6 +146,7 @@ def load_sample_data(
         weeks=weeks,
         last_week=IsoWeek.parse(last_week) if last_week else None,
         wave=wave,
+        topics=topics or (),
         behind=behind,
     )
     print_table(("topic", "records"), report.records.items())

@@ -10,6 +10,7 @@ local_stack/, the tests and the benchmarks may import it; it is not in the wheel
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,8 +51,7 @@ def _plan(orders: int, seed: int, weeks: int, last_week: IsoWeek | None, wave: i
     return Plan(orders, seed, weeks, last_week or newest)
 
 
-def _log(plan: Plan, wave: int) -> Log:
-    first = first_wave(plan)
+def _with_second(plan: Plan, first: Log, wave: int) -> Log:
     return first if wave == 1 else first + second_wave(plan, first)
 
 
@@ -61,7 +61,8 @@ def produced_log(*, orders: int, seed: int, weeks: int, last_week: IsoWeek | Non
     Raises:
         UserError: an argument is out of range, or the last week has not ended.
     """
-    return _log(_plan(orders, seed, weeks, last_week, wave), wave)
+    plan = _plan(orders, seed, weeks, last_week, wave)
+    return _with_second(plan, first_wave(plan), wave)
 
 
 def load(
@@ -72,26 +73,31 @@ def load(
     weeks: int,
     last_week: IsoWeek | None = None,
     wave: int = 1,
+    topics: Collection[str] = (),
     behind: str | None = None,
 ) -> LoadReport:
-    """Produce what the topics lack up to a wave, and write the expected results to `expected.json` in the home.
+    """Produce what `topics` (default: all) lack up to a wave, and write the expected results to `expected.json`.
 
     `orders` counts web shop orders, other sources follow from it. The weeks end with `last_week`, by default that of
-    the load before, whose wave counts too, else the last complete one: a load that is repeated adds nothing, also in a
-    later week. The topic `behind` is left without its last day, as if its producer were late: the next load adds that.
+    the load before, else the last complete one: a load that is repeated adds nothing, also in a later week or after
+    the second wave. The topic `behind` is left without its last day, as if its producer were late: the next load of
+    the topic adds that.
 
     Raises:
         UserError: an argument is out of range, a service does not answer, or the topics hold other records.
     """
-    if behind not in (None, *TOPICS):
-        raise UserError(f"There is no topic {behind}", f"Choose from {', '.join(TOPICS)}")
-    path = home() / "expected.json"
+    for topic in (*topics, *filter(None, [behind])):
+        if topic not in TOPICS:
+            raise UserError(f"There is no topic {topic}", f"Choose from {', '.join(TOPICS)}")
+    path, newest_wave = home() / "expected.json", wave
     if last_week is None and path.exists():
         loaded = json.loads(path.read_text())["parameters"]
-        last_week, wave = IsoWeek.parse(loaded["last_week"]), max(wave, loaded["wave"])
+        last_week, newest_wave = IsoWeek.parse(loaded["last_week"]), max(wave, loaded["wave"])
     plan = _plan(orders, seed, weeks, last_week, wave)
-    log = _log(plan, wave)
-    due = Counter((record.topic, record.partition) for record in _without_last_day(log, plan, behind))
+    first = first_wave(plan)
+    log = _with_second(plan, first, newest_wave)
+    complete = _without_last_day(first if wave == 1 else log, plan, behind)
+    due = Counter((record.topic, record.partition) for record in complete if record.topic in (topics or TOPICS))
 
     with produce.connection(settings):
         produce.create_topics(settings)
@@ -106,7 +112,7 @@ def load(
         record for record in log if record.offset < max(end_offsets[_partition_of(record)], due[_partition_of(record)])
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(summarise(holding, plan, wave), indent=2) + "\n")
+    path.write_text(json.dumps(summarise(holding, plan, newest_wave), indent=2) + "\n")
     counts = Counter(record.topic for record in holding)
     return LoadReport(bool(lacking), {topic: counts[topic] for topic in TOPICS}, path)
 

@@ -1,6 +1,7 @@
 """Loading the sample data into a separate broker and registry: the topics have fixed names."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -85,10 +86,22 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     }
     last_day = (ARGUMENTS["last_week"].end - timedelta(days=1)).timestamp() * 1000
     assert all(stamp < last_day for (topic, *_), (stamp, *_) in by_position.items() if topic == "payments")
-    with pytest.raises(UserError, match="There is no topic payment"):
-        load(empty_stack, **ARGUMENTS, behind="payment")
+    for unknown in ({"behind": "payment"}, {"topics": ["payment"]}):
+        with pytest.raises(UserError, match="There is no topic payment"):
+            load(empty_stack, **ARGUMENTS, **unknown)
 
+    newest = {name: value for name, value in ARGUMENTS.items() if name != "last_week"}
     for wave in (1, 2):
+        if wave == 2:
+            first, second = (Counter(record.topic for record in produced_log(**ARGUMENTS, wave=of)) for of in (1, 2))
+            part = load(empty_stack, **ARGUMENTS, wave=2, topics=["pizza-orders"])
+            assert part.records == {**first, "pizza-orders": second["pizza-orders"]} != first
+            again = load(empty_stack, **newest)
+            assert not again.produced
+            assert again.records == part.records
+            written = json.loads(again.expected_path.read_text())
+            assert written["topics"]["payments"]["records"] == first["payments"]
+
         log = produced_log(**ARGUMENTS, wave=wave)
         report = load(empty_stack, **ARGUMENTS, wave=wave)
         assert report.produced
@@ -104,7 +117,6 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
         assert written["parameters"]["wave"] == wave
         assert {topic: figures["records"] for topic, figures in written["topics"].items()} == report.records
 
-    newest = {name: value for name, value in ARGUMENTS.items() if name != "last_week"}
     again = load(empty_stack, **newest, behind="payments")
     assert not again.produced
     assert again.records == report.records

@@ -17,7 +17,10 @@ WEEK = "2020-W53"
 def test_the_money_of_the_demo_is_that_of_the_metrics_page() -> None:
     options = inspect.signature(cli.load_sample_data).parameters
     size = {name: options[name].default for name in ("orders", "seed", "weeks")}
+    first = len(produced_log(**size, last_week=IsoWeek.parse(WEEK)))
     log = list(produced_log(**size, last_week=IsoWeek.parse(WEEK), wave=2))
+    late_topics = re.findall(r" sample-data ([\w. -]+) --wave 2", (PROJECT_ROOT / "Makefile").read_text())[0].split()
+    log = log[:first] + [record for record in log[first:] if record.topic in late_topics]
     lines = [line for line in expected_sales.lines(log) if line.week == WEEK]
     amounts = [line.line_amount or Decimal(0) for line in lines]
     of_shop = [amount for amount, line in zip(amounts, lines, strict=True) if line.order[0] == "shop"]
