@@ -17,7 +17,7 @@
 
 
 {# The description of a relation as it is now. dbt does not know a relation yet that the same node has `created`. #}
-{% macro describe(name, created=none, schema_id=none) %}
+{% macro describe(name, created=none, version=none) %}
     {% set relation = created or adapter.get_relation(none, name.split('.')[0], name.split('.')[1]) %}
     {% if not relation %}{% do return(none) %}{% endif %}
     {% if relation.is_view %}
@@ -28,7 +28,7 @@
             'is_view': true, 'schema': hash, 'content': hash, 'marker': hash, 'text': text, 'scanned': scan(text),
         }) %}
     {% endif %}
-    {% set schema_id = schema_id or schema_ids([name]).get(name) %}
+    {% set schema_id = (version or versions_of([name]).get(name, '')).partition('/')[0] %}
     {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true, rows=none) %}
     {% set excluded = ('lakehouse.sql.', 'lakehouse.fork-of', 'gc.enabled', 'write.metadata.delete-after-commit') %}
     {% for title, text, comment in run_query('describe extended ' ~ relation).rows %}
@@ -51,6 +51,7 @@
     {% for name, column in columns.items() %}{% do types.append(name ~ ' ' ~ column.type) %}{% endfor %}
     {% do return({
         'is_view': false, 'columns': columns, 'properties': properties, 'snapshot': snapshot, 'rows': section.rows,
+        'version': schema_id ~ '/' ~ snapshot,
         'schema': local_md5(types | join('\n')) if schema_id,
         'content': local_md5(snapshot ~ '\n' ~ types | join('\n')) if schema_id,
         'marker': local_md5(tojson([types, columns, others])),
@@ -58,36 +59,49 @@
 {% endmacro %}
 
 
-{# The schema ids of Iceberg tables, from a plan that is not run: a column that was dropped and added again has its
-   former name and type, and no values, while the snapshot stays. #}
-{% macro schema_ids(names) %}
-    {% set plan = run_query('explain select 1 from ' ~ names | join(' union all select 1 from ')).rows[0][0] %}
-    {% do return(dict(modules.re.findall('IcebergScan[(]table=\\w+[.](\\w+[.]\\w+), schemaId=(\\d+),', plan))) %}
+{# Of Iceberg tables the ids of schema and snapshot, as <schema>/<snapshot>, from a plan that is not run; of no table if
+   one is missing. A column that was dropped and added again has its former name and type, and no values, while the
+   snapshot stays. #}
+{% macro versions_of(tables) %}
+    {% set versions = {} %}
+    {% set plan = run_query('explain select 1 from ' ~ tables | join(' union all select 1 from ')) if tables %}
+    {% set pattern = 'IcebergScan[(]table=\\w+[.](\\w+[.]\\w+), schemaId=(\\d+), snapshotId=(\\w+),' %}
+    {% for name, schema_id, snapshot in (modules.re.findall(pattern, plan.rows[0][0]) if tables else []) %}
+        {% do versions.update({name: schema_id ~ '/' ~ snapshot}) %}
+    {% endfor %}
+    {% do return(versions) %}
 {% endmacro %}
 
 
-{# The descriptions of relations as they are now, by name, with one plan for the schemas of all. One that is missing or
-   cannot be read has none. #}
+{# Those of some relations that are missing, or cannot be read. #}
+{% macro broken_of(names) %}
+    {% set script = ["begin declare broken string default '';"] %}
+    {% for name in names %}
+        {% do script.append(
+            "begin declare exit handler for sqlexception set broken = concat(broken, ' " ~ name ~ "');"
+            ~ ' describe ' ~ name ~ '; end;'
+        ) %}
+    {% endfor %}
+    {% do return(run_query(script | join(' ') ~ ' select broken; end').rows[0][0].split()) %}
+{% endmacro %}
+
+
+{# The descriptions of relations as they are now, by name. One that is missing or cannot be read has none; a table that
+   is as it was described last is not described again. #}
 {% macro describe_many(names) %}
-    {% set relations, descriptions, script = {}, {}, ["begin declare broken string default '';"] %}
+    {% set states, tables, views, descriptions = node_states(), [], [], {} %}
     {% for name in names | unique %}
         {% set relation = adapter.get_relation(none, name.split('.')[0], name.split('.')[1]) %}
-        {% if relation %}
-            {% do relations.update({name: relation}) %}
-            {% do script.append(
-                "begin declare exit handler for sqlexception set broken = concat(broken, ' " ~ name ~ "');"
-                ~ ' describe ' ~ name ~ '; end;'
-            ) %}
-        {% endif %}
+        {% if relation %}{% do (views if relation.is_view else tables).append(name) %}{% endif %}
     {% endfor %}
-    {% set broken = run_query(script | join(' ') ~ ' select broken; end').rows[0][0].split() %}
-    {% set tables = [] %}
-    {% for name, relation in relations.items() if name not in broken and not relation.is_view %}
-        {% do tables.append(name) %}
-    {% endfor %}
-    {% set ids = schema_ids(tables) if tables else {} %}
-    {% for name in relations if name not in broken %}
-        {% do descriptions.update({name: describe(name, schema_id=ids.get(name))}) %}
+    {% set versions = versions_of(tables) %}
+    {% set is_complete = versions | length == tables | length %}
+    {% set broken = broken_of(views if is_complete else views + tables) %}
+    {% set versions = versions if is_complete else versions_of(tables | reject('in', broken) | list) %}
+    {% for name in tables + views if name not in broken %}
+        {% set seen = states.described.get(name ~ ' ' ~ states.written.count(name)) %}
+        {% set is_as_seen = seen and seen.version and seen.version == versions.get(name) %}
+        {% do descriptions.update({name: seen if is_as_seen else describe(name, version=versions.get(name))}) %}
     {% endfor %}
     {% do return(descriptions) %}
 {% endmacro %}

@@ -36,9 +36,9 @@ REVIEWED_MACROS = {
     "pairs_of",
     "partitions_of_run",
     "scan",
-    "schema_ids",
     "test_adds_up",
     "test_keeps_contract",
+    "versions_of",
     "with_stored_partitions",
 }
 DBT_PACKAGES = {"dbt", "dbt_spark"}

@@ -264,6 +264,10 @@ def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(s
     noted = {unique_id for (unique_id,) in shop.sql("select unique_id from ops.node_states")}
     assert {"model.small.totals", "seed.small.rates"} <= noted
     assert not {"model.small.sold", "model.small.staging", "model.small.exp_sales"} & noted
+    # A table that is as it was described last is not described again.
+    statements = (shop.directory / "skipping" / "dbt.log").read_text()
+    assert "describe extended small.totals" in statements
+    assert "describe extended small.totals" not in statements.rpartition("OK hook: small.on-run-end.1")[2]
 
 
 def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:
