@@ -1,6 +1,11 @@
 """`python -m bench.build`: whole builds, and models, on histories of several sizes."""
 
+import os
+import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,10 +13,11 @@ import psutil
 import typer
 from rich.table import Table
 
-from bench import dbt, goals_of, run, running_process, table_of
+from bench import Goal, dbt, goals_of, run, running_process, table_of
 from bench.build import history, whole
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.output import console
 from python_common.spark import thrift
@@ -27,8 +33,13 @@ MODELS = (
     "fct_order_lines",
 )
 
+# The event week of a row, in marts that have one.
+WEEK = "2026-W10"
+WEEKS = {"fct_completed_orders": "paid_week", "fct_product_sales": "ordered_week", "fct_order_lines": "ordered_week"}
+DEMO_GOAL, FILES_GOAL = 120, 0.05
+RUNS = ("recent increment", "increment", "no new batches", "rebuild")
 Figures = dict[tuple[str, str], float]
-"""CPU seconds by model and kind of run: increment, no new batches, rebuild."""
+"""CPU seconds by model and run, and the share of a mart's files that a query of one week reads."""
 
 
 def main(
@@ -39,14 +50,17 @@ def main(
         str, typer.Option(help="Rows of history in each table, one lake for each; '' measures whole builds alone.")
     ] = "2000000,20000000",
     increment: Annotated[int, typer.Option(min=100, help="Rows of an increment, in each table.")] = 20_000,
+    demo: Annotated[bool, typer.Option("--demo", help="Also time `make demo`, in a separate home.")] = False,
 ) -> None:
     """Measure whole builds beside DuckDB, and increments of models against a run without new batches and a rebuild."""
+    if demo:
+        console.print(goals_of([Goal("make demo: s", demo_seconds(), DEMO_GOAL)]))
     for size in map(int, filter(None, whole_sizes.split(","))):
         with tempfile.TemporaryDirectory(prefix="bench-") as home:
             builds = whole.measure(Path(home), size)
         console.print(f"\nWhole builds with {size:,} rows of each topic")
         console.print(whole.figures(builds))
-        console.print(goals_of(whole.goals(builds)))
+        console.print(goals_of(whole.goals(builds, size)))
     measured = {}
     for size in map(int, filter(None, sizes.split(","))):
         with (
@@ -56,7 +70,19 @@ def main(
             measured[size] = measure(settings, running_process(started["thrift"]), size, increment)
             console.print(figures_of(size, measured[size]))
     if len(measured) > 1:
-        console.print(ratios(measured))
+        console.print(goals_of(goals(measured)))
+
+
+def demo_seconds() -> float:
+    """Return the seconds of `make demo` from a prepared checkout, with an empty lake."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as home:
+        make = partial(subprocess.run, cwd=PROJECT_ROOT, env={**os.environ, "LAKEHOUSE_HOME": home}, check=True)
+        started = time.monotonic()
+        try:
+            make(["make", "demo"])
+            return time.monotonic() - started
+        finally:
+            make(["make", "down"])
 
 
 def measure(settings: Settings, server: psutil.Process, size: int, increment: int) -> Figures:
@@ -68,11 +94,22 @@ def measure(settings: Settings, server: psutil.Process, size: int, increment: in
         dbt("build", "--exclude-resource-type", "test", "unit_test", "snapshot", "--exclude", "exports", "ops")
         history.add_increment(cursor, size, size, increment, batch=2)
         dbt("run", "--select", *MODELS)
-        history.add_increment(cursor, size, size + increment, increment, batch=3)
-        figures = {(model, "increment"): cpu_seconds(server, model) for model in MODELS}
+        last_week = size - size * 7 // history.DAYS
+        history.add_increment(cursor, size, size + increment, increment, batch=3, oldest=last_week)
+        figures = {(model, "recent increment"): cpu_seconds(server, model) for model in MODELS}
+        history.add_increment(cursor, size, size + 2 * increment, increment, batch=4)
+        figures |= {(model, "increment"): cpu_seconds(server, model) for model in MODELS}
         figures |= {(model, "no new batches"): cpu_seconds(server, model) for model in MODELS}
+        figures |= {(mart, "files"): share_of_files(settings, mart, week) for mart, week in WEEKS.items()}
         figures |= {(model, "rebuild"): cpu_seconds(server, model, "--full-refresh") for model in MODELS}
     return figures
+
+
+def share_of_files(settings: Settings, mart: str, week: str) -> float:
+    """Return the share of a mart's files that a query of one week reads, by the statistics of the files."""
+    table = load_catalog(settings).load_table(f"marts.{mart}")
+    files, of_week = (len([*table.scan(row_filter).plan_files()]) for row_filter in ("true", f"{week} = '{WEEK}'"))
+    return of_week / files
 
 
 def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
@@ -84,23 +121,22 @@ def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
 
 def figures_of(size: int, figures: Figures) -> Table:
     """Return the table of one size: what an increment costs beyond a run without new batches, and of a rebuild."""
-    table = table_of("model", "increment", "no new batches", "rebuild", "increment\nof rebuild")
+    table = table_of("model", *RUNS, "increment\nof rebuild")
     for model in MODELS:
-        increment, idle, rebuild = (figures[model, kind] for kind in ("increment", "no new batches", "rebuild"))
-        table.add_row(model, f"{increment:.1f}", f"{idle:.1f}", f"{rebuild:.1f}", f"{increment / rebuild:.2f}")
+        of_rebuild = figures[model, "increment"] / figures[model, "rebuild"]
+        table.add_row(model, *(f"{figures[model, name]:.1f}" for name in RUNS), f"{of_rebuild:.2f}")
     console.print(f"\nCPU seconds with {size:,} rows of history")
     return table
 
 
-def ratios(measured: dict[int, Figures]) -> Table:
-    """Return the table of ratios: the longest history to the shortest."""
-    short, long = min(measured), max(measured)
-    table = table_of("model", "increment", "rebuild")
+def goals(measured: dict[int, Figures]) -> Iterator[Goal]:
+    """Yield the goals of increments, the longest history to the shortest, and of queries of a week."""
+    short, long = measured[min(measured)], measured[max(measured)]
     for model in MODELS:
-        ratio = {kind: measured[long][model, kind] / measured[short][model, kind] for kind in ("increment", "rebuild")}
-        table.add_row(model, f"{ratio['increment']:.2f}", f"{ratio['rebuild']:.2f}")
-    console.print(f"\nCPU seconds with {long:,} rows of history, of those with {short:,}")
-    return table
+        name, limit = ("increment", 3) if model.endswith("_deduplicated") else ("recent increment", 1.3)
+        yield Goal(f"{model}, {name}: long of short history", long[model, name] / short[model, name], limit)
+    for mart in WEEKS:
+        yield Goal(f"{mart}: share of files that a week's query reads", long[mart, "files"], FILES_GOAL)
 
 
 if __name__ == "__main__":

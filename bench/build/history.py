@@ -111,14 +111,23 @@ def add_history(cursor: hive.Cursor, size: int, whole: bool = False) -> None:
 
 
 def add_increment(
-    cursor: hive.Cursor, size: int, first: int, increment: int, batch: int, tables: Iterable[str] = GROWING
+    cursor: hive.Cursor,
+    size: int,
+    first: int,
+    increment: int,
+    batch: int,
+    tables: Iterable[str] = GROWING,
+    oldest: int = 0,
 ) -> None:
-    """Put `increment` rows into each table, as one batch: the numbers from `first` on, after `size` rows of history."""
+    """Put `increment` rows into each table, as one batch: the numbers from `first` on, after `size` rows of history.
+
+    Old keys are those of history from `oldest` on.
+    """
     new, copies = int(increment * NEW), int(increment * COPIES)
     keys = f"""
         select
             id,
-            case when number < {new} then id else pmod(xxhash64(id, {batch}), {size}) end as key,
+            case when number < {new} then id else {oldest} + pmod(xxhash64(id, {batch}), {size - oldest}) end as key,
             if(number < {new + copies}, 0, 3600) as shift
         from (select id, id - {first} as number from range({first}, {first + increment}))
     """

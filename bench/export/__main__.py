@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from bench import run, running_process
+from bench import Goal, goals_of, run, running_process
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from local_stack.temporary import running
 from python_common.output import console
 from python_common.spark import thrift
 
+# Of the time of DuckDB's COPY.
+GOAL = 2
 # The columns and types of the model, two thirds of the lines from stores; the rows are in no order.
 TABLE = """
 create table exports.exp_weekly__order_lines using iceberg as
@@ -57,9 +59,16 @@ def main(
             measured["export"].append(in_process(export, settings, Path(home) / f"exports-{number}"))
             measured["duckdb"].append(in_process(copy_with_duckdb, settings, Path(home) / f"copy-{number}"))
         console.print(table_of(rows, measured))
+        best = [min(map(seconds, measured[name])) for name in ("export", "duckdb")]
+        console.print(goals_of([Goal("export: of DuckDB's time", best[0] / best[1], GOAL)]))
         status = Path(f"/proc/{running_process(started['thrift']).pid}/status").read_text()
         [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
         console.print(f"\npeak memory of the Thrift server: {peak // 1024:,} MiB")
+
+
+def seconds(figures: Figures) -> float:
+    """Return the seconds of all steps."""
+    return sum(figure for step, figure in figures.items() if step != "peak")
 
 
 def table_of(rows: int, measured: dict[str, list[Figures]]) -> Table:
@@ -70,9 +79,8 @@ def table_of(rows: int, measured: dict[str, list[Figures]]) -> Table:
     for number, (ours, theirs) in enumerate(zip(measured["export"], measured["duckdb"], strict=True), start=1):
         peer = theirs["copy"]
         for name, figures in (("export", ours), ("duckdb", theirs)):
-            steps = {step: seconds for step, seconds in figures.items() if step != "peak"}
-            total = sum(steps.values())
-            listed = ", ".join(f"{step} {seconds:.1f}" for step, seconds in steps.items())
+            total = seconds(figures)
+            listed = ", ".join(f"{step} {figure:.1f}" for step, figure in figures.items() if step != "peak")
             row = str(number), name, f"{rows / total:,.0f}", f"{total:.1f}", listed, f"{figures['peak']:,.0f}"
             table.add_row(*row, f"{total / peer:.2f}")
     return table
