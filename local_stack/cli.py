@@ -135,7 +135,7 @@ def load_sample_data(
     ] = None,
     wave: Annotated[int, typer.Option(help="2 adds late duplicates, deletes and new schema versions after 1.")] = 1,
     behind: Annotated[
-        str | None, typer.Option(help="A topic to leave without its last day; the next load adds it.")
+        str | None, typer.Option(help="A topic to leave without its last day; its next load adds it.")
     ] = None,
 ) -> None:
     """Produce synthetic records for every topic, and write down the expected results."""

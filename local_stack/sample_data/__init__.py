@@ -89,6 +89,8 @@ def load(
     for topic in (*topics, *filter(None, [behind])):
         if topic not in TOPICS:
             raise UserError(f"There is no topic {topic}", f"Choose from {', '.join(TOPICS)}")
+    if behind and behind not in (topics or TOPICS):
+        raise UserError(f"{behind} is to be behind, and is not produced", "Name it among the topics")
     path, newest_wave = home() / "expected.json", wave
     if last_week is None and path.exists():
         loaded = json.loads(path.read_text())["parameters"]

@@ -24,7 +24,7 @@ def _topic(records: list[Record]) -> dict[str, object]:
         "decoded": sum(record.payload is not None for record in records),
         "tombstones": sum(record.value is None for record in records),
         "dead_letters": dict(sorted(Counter(record.error for record in records if record.error).items())),
-        "max_timestamp_ms": max(record.timestamp_ms for record in records),
+        "max_timestamp_ms": max((record.timestamp_ms for record in records), default=None),
     }
 
 

@@ -79,6 +79,8 @@ def assert_holds(settings: Settings, log: Log) -> None:
 @pytest.mark.long
 def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     full = produced_log(**ARGUMENTS)
+    alone = load(empty_stack, **ARGUMENTS, topics=["stock_trades"])
+    assert {topic for topic, records in alone.records.items() if records} == {"stock_trades"}
     report = load(empty_stack, **ARGUMENTS, behind="payments")
     by_position = landed(empty_stack, sum(report.records.values()))
     assert {record.topic for record in full if (record.topic, record.partition, record.offset) not in by_position} == {
@@ -89,6 +91,8 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     for unknown in ({"behind": "payment"}, {"topics": ["payment"]}):
         with pytest.raises(UserError, match="There is no topic payment"):
             load(empty_stack, **ARGUMENTS, **unknown)
+    with pytest.raises(UserError, match="payments is to be behind, and is not produced"):
+        load(empty_stack, **ARGUMENTS, topics=["pizza-orders"], behind="payments")
 
     newest = {name: value for name, value in ARGUMENTS.items() if name != "last_week"}
     for wave in (1, 2):
