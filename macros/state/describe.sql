@@ -59,22 +59,24 @@
 {% endmacro %}
 
 
-{# Of Iceberg tables the ids of schema and snapshot, as <schema>/<snapshot>, from a plan that is not run; of no table if
-   one is missing. A column that was dropped and added again has its former name and type, and no values, while the
+{# The ids of schema and snapshot of Iceberg tables, as <schema>/<snapshot>, from a plan that is not run; empty if one
+   table is missing. A column that was dropped and added again has its former name and type, and no values, while the
    snapshot stays. #}
 {% macro versions_of(tables) %}
+    {% if not tables %}{% do return({}) %}{% endif %}
     {% set versions = {} %}
-    {% set plan = run_query('explain select 1 from ' ~ tables | join(' union all select 1 from ')) if tables %}
+    {% set plan = run_query('explain select 1 from ' ~ tables | join(' union all select 1 from ')).rows[0][0] %}
     {% set pattern = 'IcebergScan[(]table=\\w+[.](\\w+[.]\\w+), schemaId=(\\d+), snapshotId=(\\w+),' %}
-    {% for name, schema_id, snapshot in (modules.re.findall(pattern, plan.rows[0][0]) if tables else []) %}
+    {% for name, schema_id, snapshot in modules.re.findall(pattern, plan) %}
         {% do versions.update({name: schema_id ~ '/' ~ snapshot}) %}
     {% endfor %}
     {% do return(versions) %}
 {% endmacro %}
 
 
-{# Those of some relations that are missing, or cannot be read. #}
+{# The relations that are missing, or cannot be read. #}
 {% macro broken_of(names) %}
+    {% if not names %}{% do return([]) %}{% endif %}
     {% set script = ["begin declare broken string default '';"] %}
     {% for name in names %}
         {% do script.append(

@@ -254,8 +254,10 @@ def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(s
     shop.sql("drop table if exists ops.node_states")
     path = shop.directory / "dbt_project.yml"
     before_the_notes = [
-        # One drops an input, another has written to a table before the build looked at it again.
+        # Others drop an input, add a row, add a column; one has written to a table before the build looked at it again.
         "drop table small.sales",
+        "insert into small.exp_sales select * from small.exp_sales limit 1",
+        "alter table small.totals add column other int",
         "{% do node_states().notes['model.small.exp_sales'].update({'snapshot': '1'}) %}",
         "{{ save_node_states(results) }}",
     ]
@@ -263,11 +265,14 @@ def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(s
     assert {status for status, _ in shop.build("skipping").values()} <= {"pass", "success"}
     noted = {unique_id for (unique_id,) in shop.sql("select unique_id from ops.node_states")}
     assert {"model.small.totals", "seed.small.rates"} <= noted
-    assert not {"model.small.sold", "model.small.staging", "model.small.exp_sales"} & noted
+    assert not {"model.small.sold", "model.small.staging", "model.small.exp_sales", "model.small.by_name"} & noted
+    tested = {unique_id.split(".")[2] for unique_id in noted if unique_id.startswith("test.")}
+    assert {"unique_sold_id", "not_null_sold_id"} <= tested
+    assert not {"unique_exp_sales_id", "not_null_totals_total"} & tested
     # A table that is as it was described last is not described again.
     statements = (shop.directory / "skipping" / "dbt.log").read_text()
-    assert "describe extended small.totals" in statements
-    assert "describe extended small.totals" not in statements.rpartition("OK hook: small.on-run-end.1")[2]
+    assert "describe extended small.rates" in statements
+    assert "describe extended small.rates" not in statements.rpartition("OK hook: small.on-run-end.3")[2]
 
 
 def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:
