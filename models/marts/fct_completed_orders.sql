@@ -3,7 +3,7 @@
     unique_key='order_id',
     incremental_strategy='affected_keys',
     follows=['int_payments_masked', 'int_orders_deduplicated'],
-    partition_by='paid_week',
+    partition_by='truncate(7, paid_week)',
 ) }}
 
 with bounds as (

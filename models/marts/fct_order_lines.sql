@@ -4,7 +4,7 @@
     affected_key='if(store_id is null, order_line_key, order_key)',
     incremental_strategy='affected_keys',
     follows=['int_store_orders_masked', 'int_order_items_priced'],
-    partition_by='ordered_week',
+    partition_by='truncate(7, ordered_week)',
 ) }}
 
 {# Lines, and their key in CTE affected. #}

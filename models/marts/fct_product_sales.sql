@@ -3,7 +3,7 @@
     unique_key='order_item_id',
     incremental_strategy='affected_keys',
     follows=['int_order_items_priced', 'int_customers_masked', 'int_addresses_masked'],
-    partition_by='ordered_week',
+    partition_by='truncate(7, ordered_week)',
 ) }}
 
 with bounds as (

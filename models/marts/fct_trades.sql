@@ -3,7 +3,7 @@
     unique_key='trade_key',
     incremental_strategy='affected_keys',
     follows=['int_trades_masked'],
-    partition_by='traded_week',
+    partition_by='truncate(7, traded_week)',
 ) }}
 
 with bounds as (

@@ -62,6 +62,18 @@ def test_nothing_is_joined_below_a_merge_that_is_storage_partitioned(compiled: N
         assert topic.startswith("source."), name
 
 
+def test_an_incremental_fact_is_partitioned_by_ten_weeks(compiled: Nodes) -> None:
+    partitioned = {
+        node["name"]: node["config"]["partition_by"]
+        for node in compiled.values()
+        if node["schema"] == "marts" and node["config"].get("incremental_strategy") == "affected_keys"
+    }
+    assert len(partitioned) == 4
+    assert {
+        name for name, term in partitioned.items() if not re.fullmatch(r"truncate\(7, [a-z]+_week\)", str(term))
+    } == set()
+
+
 def test_each_landed_topic_is_upstream_of_its_batches(manifest: dict[str, Nodes]) -> None:
     """Its SQL lists the tables that there are, which dbt does not see: `dbt ls --select source:...+` must name it."""
     commits = manifest["nodes"]["model.retail_lakehouse.ops_commits"]["depends_on"]["nodes"]
