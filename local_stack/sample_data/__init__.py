@@ -90,7 +90,7 @@ def load(
         if topic not in TOPICS:
             raise UserError(f"There is no topic {topic}", f"Choose from {', '.join(TOPICS)}")
     if behind and behind not in (topics or TOPICS):
-        raise UserError(f"{behind} is to be behind, and is not produced", "Name it among the topics")
+        raise UserError(f"Topic {behind} is not among the topics to produce", "Add it to them")
     path, newest_wave = home() / "expected.json", wave
     if last_week is None and path.exists():
         loaded = json.loads(path.read_text())["parameters"]

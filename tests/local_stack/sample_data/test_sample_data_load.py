@@ -91,7 +91,7 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     for unknown in ({"behind": "payment"}, {"topics": ["payment"]}):
         with pytest.raises(UserError, match="There is no topic payment"):
             load(empty_stack, **ARGUMENTS, **unknown)
-    with pytest.raises(UserError, match="payments is to be behind, and is not produced"):
+    with pytest.raises(UserError, match="Topic payments is not among the topics to produce"):
         load(empty_stack, **ARGUMENTS, topics=["pizza-orders"], behind="payments")
 
     newest = {name: value for name, value in ARGUMENTS.items() if name != "last_week"}
