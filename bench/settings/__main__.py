@@ -66,7 +66,6 @@ def settings_at_default() -> dict[str, Setting]:
         "grouping": Setting(increment, {"spark.sql.iceberg.planning.preserve-data-grouping": "false"}),
         "bucket-shuffle": Setting(increment, {"spark.sql.sources.v2.bucketing.shuffle.enabled": "false"}),
         "hash-join": Setting(increment, {"spark.sql.join.preferSortMergeJoin": "true"}),
-        "adaptive-hash-join": Setting(increment, {"spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "0"}),
         "pruning": Setting(increment, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "true"}),
     }
 
