@@ -1,5 +1,7 @@
 """Random waves of events, a run of dbt after each, against one build of everything: the same rows in every table."""
 
+import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import accumulate
@@ -212,6 +214,15 @@ def test_batches_that_are_read_again_change_nothing(own_lake: Catalog, limit: in
     build("--select", "fct_completed_orders", variables="skip_unchanged: false")
     table.refresh()
     assert len(table.snapshots()) == snapshots + 1
+
+
+def test_a_table_without_new_batches_is_not_in_the_plan(built: Catalog) -> None:
+    """Else each topic without news costs an increment of `ops_ingest_batches` the scans of its table."""
+    compiled = run_dbt_well("--quiet", "compile", "--select", "ops_ingest_batches", "--output", "json")
+    sql = re.sub(r"\b0 as (?!payments_)(\w+_after)", rf"{2**63 - 1} as \1", json.loads(compiled)["compiled"])
+    with thrift.connect(from_environment()) as cursor:
+        [(plan,)] = thrift.rows(cursor, f"explain {sql}")
+    assert set(re.findall(r"bronze\.(\w+)", plan)) == {"payments"}
 
 
 def land_change(catalog: Catalog, batch: int, name: str, number: int, change: Row) -> None:
