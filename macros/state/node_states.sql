@@ -26,7 +26,6 @@
     {% endif %}
     {% set states = node_states() %}
     {% if not adapter.get_relation(none, 'ops', 'node_states') %}
-        {% do run_query('create schema if not exists ops') %}
         {% do run_query(
             'create table if not exists ops.node_states (unique_id string, fingerprint string, inputs string,'
             ~ ' marker string) using iceberg'
@@ -56,20 +55,30 @@
     }) %}
     {# dbt_project.yml has dbt list no schema: it opens a connection for each #}
     {% for schema in project_schemas() %}{% do adapter.get_relation(none, schema, 'any') %}{% endfor %}
-    {# for a few nodes each asks by itself #}
     {% if selected_resources | length > 50 %}{% do describe_all() %}{% endif %}
+{% endmacro %}
+
+
+{# Describe all relations of the project in one connection: of few nodes each asks by itself. #}
+{% macro describe_all() %}
+    {% set names = [] %}
+    {% for node in graph.nodes.values() | list + graph.sources.values() | list
+        if node.resource_type in ('model', 'seed', 'snapshot', 'source') %}
+        {% do names.append(node.schema ~ '.' ~ (node.alias or node.identifier)) %}
+    {% endfor %}
+    {% for name, description in describe_many(names).items() %}
+        {% do node_states().described.update({name ~ ' 0': description}) %}
+    {% endfor %}
 {% endmacro %}
 
 
 {# Nodes that may write to any table: those with hooks, and those of other materializations than the ones that call
    after_run(). A description of such a table may be outdated. #}
 {% macro writers_unseen() %}
-    {% set seen = ('table', 'view', 'incremental', 'ephemeral', 'seed', 'snapshot', 'test', 'unit') %}
-    {% set names = [] %}
-    {% for node in graph.nodes.values() if node.resource_type not in ('operation', 'analysis') %}
-        {% if node.config['pre-hook'] or node.config['post-hook'] or node.config.materialized not in seen %}
-            {% do names.append(node.name) %}
-        {% endif %}
+    {% set seen, names = ('table', 'view', 'incremental', 'ephemeral', 'seed', 'snapshot', 'test', 'unit'), [] %}
+    {% for node in graph.nodes.values() if node.resource_type not in ('operation', 'analysis')
+        and (node.config['pre-hook'] or node.config['post-hook'] or node.config.materialized not in seen) %}
+        {% do names.append(node.name) %}
     {% endfor %}
     {% if names %}{% do log('node states: nothing is skipped, because of ' ~ names | join(', ')) %}{% endif %}
     {% do return(names) %}
@@ -79,23 +88,21 @@
 {# Runs at the end: store the notes of nodes that succeeded. A note whose inputs another program changed meanwhile is
    omitted: which rows its node has read is unknown. #}
 {% macro save_node_states(results) %}
-    {% set states = node_states() %}
-    {% set succeeded, read = [], [] %}
+    {% set states, notes, read = node_states(), {}, [] %}
     {% for result in results if result.status in ('pass', 'success') and result.node.unique_id in states.notes %}
         {% set note = states.notes[result.node.unique_id] %}
-        {% do succeeded.append(result.node.unique_id) %}
+        {% do notes.update({result.node.unique_id: note}) %}
         {% do read.extend(note.inputs) %}
         {% if note.snapshot %}{% do read.append(note.name) %}{% endif %}
     {% endfor %}
-    {% if not execute or not succeeded %}{% do return('') %}{% endif %}
+    {% if not execute or not notes %}{% do return('') %}{% endif %}
     {% set now = describe_many(read | reject('equalto', 'masking key')) %}
-    {% set own = own_commits(succeeded, now) %}
-    {% for unique_id in succeeded %}
-        {% set note, changed = states.notes[unique_id], [] %}
-        {% for name, seen in note.inputs.items() if name != 'masking key' %}
-            {% if name not in now or seen not in (now[name].schema, now[name].content) %}
-                {% do changed.append(name) %}
-            {% endif %}
+    {% set own = own_commits(notes, now) %}
+    {% for unique_id, note in notes.items() %}
+        {% set changed = [] %}
+        {% for name, seen in note.inputs.items() if name != 'masking key'
+            and (name not in now or seen not in (now[name].schema, now[name].content)) %}
+            {% do changed.append(name) %}
         {% endfor %}
         {% if not changed and note.get('snapshot') == own.get(unique_id) %}
             {% do states.stored.update({unique_id: dict(note, inputs=tojson(note.inputs, sort_keys=true))}) %}
@@ -147,39 +154,31 @@
     {% set note = states.notes.pop(model.unique_id, none) %}
     {% set kind = 'view' if model.config.materialized == 'view' else 'table' %}
     {% set after = described(name, this.incorporate(type=kind)) if note %}
-    {% if not after or (after.is_view and not is_view_of(after, compiled_code)) %}{% do return('') %}{% endif %}
-    {% if after.is_view %}{% do states.views.append(after.marker) %}{% endif %}
+    {% if not after %}{% do return('') %}{% endif %}
+    {% if after.is_view %}
+        {# Spark drops comments before the SQL of a view, and blanks behind it. #}
+        {% set sql = modules.re.sub('^(\\s*--[^\n]*\n)+', '', compiled_code).strip() %}
+        {% if not after.text.strip().endswith('\nAS\n' ~ sql) %}{% do return('') %}{% endif %}
+        {% do states.views.append(after.marker) %}
+    {% endif %}
     {% set is_committed = not after.is_view and not (note.before and note.before.snapshot == after.snapshot) %}
-    {% do states.notes.update({model.unique_id: {
-        'fingerprint': note.fingerprint, 'inputs': note.inputs, 'marker': after.marker, 'name': name,
-        'snapshot': after.snapshot if is_committed else none,
-    }}) %}
+    {% do note.update({'marker': after.marker, 'name': name, 'snapshot': after.snapshot if is_committed else none}) %}
+    {% do states.notes.update({model.unique_id: note}) %}
 {% endmacro %}
 
 
 {# The last snapshot that each node with a commit has written. A seed of several commits has none. #}
-{% macro own_commits(unique_ids, readable) %}
+{% macro own_commits(notes, readable) %}
     {% set queries, snapshots = [], {} %}
-    {% for unique_id in unique_ids %}
-        {% set note = node_states().notes[unique_id] %}
-        {% if note.get('snapshot') and note.name in readable %}
-            {% do queries.append(
-                "select '" ~ unique_id ~ "', snapshot_id, unix_micros(committed_at) from " ~ note.name
-                ~ ".snapshots where summary['lakehouse.built-from'] = '" ~ note.fingerprint ~ "'"
-                ~ (' and parent_id is null' if unique_id.startswith('seed.') else '')
-            ) %}
-        {% endif %}
+    {% for unique_id, note in notes.items() if note.snapshot and note.name in readable %}
+        {% do queries.append(
+            "select '" ~ unique_id ~ "', snapshot_id, unix_micros(committed_at) from " ~ note.name
+            ~ ".snapshots where summary['lakehouse.built-from'] = '" ~ note.fingerprint ~ "'"
+            ~ (' and parent_id is null' if unique_id.startswith('seed.') else '')
+        ) %}
     {% endfor %}
-    {% set rows = run_query(queries | join(' union all ')).rows if queries else [] %}
-    {% for row in rows | sort(attribute=2) %}
+    {% for row in (run_query(queries | join(' union all ')).rows if queries else []) | sort(attribute=2) %}
         {% do snapshots.update({row[0]: row[1] | string}) %}
     {% endfor %}
     {% do return(snapshots) %}
-{% endmacro %}
-
-
-{# Whether a stored view has the SQL of this node; Spark drops comments before it and blanks behind it. #}
-{% macro is_view_of(after, sql) %}
-    {% set stored_sql = modules.re.sub('^(\\s*--[^\n]*\n)+', '', sql).strip() %}
-    {% do return(after.text.strip().endswith('\nAS\n' ~ stored_sql)) %}
 {% endmacro %}

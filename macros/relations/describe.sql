@@ -107,16 +107,3 @@
     {% endfor %}
     {% do return(descriptions) %}
 {% endmacro %}
-
-
-{# Describe all relations of the project in one connection: a node that asks by itself opens one. #}
-{% macro describe_all() %}
-    {% set names = [] %}
-    {% for node in graph.nodes.values() | list + graph.sources.values() | list
-        if node.resource_type in ('model', 'seed', 'snapshot', 'source') %}
-        {% do names.append(node.schema ~ '.' ~ (node.alias or node.identifier)) %}
-    {% endfor %}
-    {% for name, description in describe_many(names).items() %}
-        {% do node_states().described.update({name ~ ' 0': description}) %}
-    {% endfor %}
-{% endmacro %}
