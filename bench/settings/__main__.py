@@ -66,6 +66,13 @@ def settings_at_default() -> dict[str, Setting]:
         "grouping": Setting(increment, {"spark.sql.iceberg.planning.preserve-data-grouping": "false"}),
         "bucket-shuffle": Setting(increment, {"spark.sql.sources.v2.bucketing.shuffle.enabled": "false"}),
         "hash-join": Setting(increment, {"spark.sql.join.preferSortMergeJoin": "true"}),
+        "adaptive-hash-join": Setting(
+            ("build", "increment"),
+            {
+                "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "0",
+                "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64m",
+            },
+        ),
         "pruning": Setting(increment, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "true"}),
     }
 
