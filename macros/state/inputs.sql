@@ -29,20 +29,20 @@
 {# Add to the inputs of a note what scanned SQL names, also below views; the reason if its result does not follow from
    that. A view keeps the columns of its tables, so it follows from their columns alone. #}
 {% macro add_inputs(inputs, scanned, schemas_only) %}
-    {% set states, unknown = node_states(), [scanned.volatile] %}
+    {% set states = node_states() %}
     {% if scanned.reads_key %}{% do inputs.update({'masking key': states.key_version}) %}{% endif %}
+    {% if scanned.volatile %}{% do return(scanned.volatile) %}{% endif %}
     {% for name in scanned.relations if name not in inputs %}
         {% set description = described(name) %}
         {% do inputs.update({name: (description.schema if schemas_only else description.content) if description}) %}
-        {% if not inputs[name] %}
-            {% do unknown.append(name ~ ' is no Iceberg table or view') %}
-        {% elif description.is_view and description.marker not in states.views %}
-            {% do unknown.append('the view ' ~ name ~ ' is not as a noted build left it') %}
-        {% elif description.is_view %}
-            {% do unknown.append(add_inputs(inputs, description.scanned, schemas_only)) %}
+        {% if not inputs[name] %}{% do return(name ~ ' is no Iceberg table or view') %}{% endif %}
+        {% if description.is_view and description.marker not in states.views %}
+            {% do return('the view ' ~ name ~ ' is not as a noted build left it') %}
         {% endif %}
+        {% set unknown = add_inputs(inputs, description.scanned, schemas_only) if description.is_view %}
+        {% if unknown %}{% do return(unknown) %}{% endif %}
     {% endfor %}
-    {% do return(unknown | select | first | default('')) %}
+    {% do return('') %}
 {% endmacro %}
 
 
@@ -56,7 +56,7 @@
 {% endmacro %}
 
 
-{# The schemas of the project's relations. #}
+{# The schemas of the project's relations. It reads the graph, as a review allows the macros of this folder alone. #}
 {% macro project_schemas() %}
     {% set states = node_states() %}
     {% if not states.schemas %}

@@ -26,6 +26,7 @@
     {% endif %}
     {% set states = node_states() %}
     {% if not adapter.get_relation(none, 'ops', 'node_states') %}
+        {% do run_query('create schema if not exists ops') %}
         {% do run_query(
             'create table if not exists ops.node_states (unique_id string, fingerprint string, inputs string,'
             ~ ' marker string) using iceberg'
@@ -88,7 +89,7 @@
 {# Runs at the end: store the notes of nodes that succeeded. A note whose inputs another program changed meanwhile is
    omitted: which rows its node has read is unknown. #}
 {% macro save_node_states(results) %}
-    {% set states, notes, read = node_states(), {}, [] %}
+    {% set states, notes, read, lines = node_states(), {}, [], [] %}
     {% for result in results if result.status in ('pass', 'success') and result.node.unique_id in states.notes %}
         {% set note = states.notes[result.node.unique_id] %}
         {% do notes.update({result.node.unique_id: note}) %}
@@ -108,7 +109,6 @@
             {% do states.stored.update({unique_id: dict(note, inputs=tojson(note.inputs, sort_keys=true))}) %}
         {% endif %}
     {% endfor %}
-    {% set lines = [] %}
     {% for unique_id, note in states.stored.items() if unique_id in graph.nodes %}
         {% do lines.append("('" ~ [unique_id, note.fingerprint, note.inputs, note.marker] | join("', '") ~ "')") %}
     {% endfor %}
