@@ -52,13 +52,11 @@
 {%- endmacro %}
 
 
-{# The predicate that a row of a followed table is in a batch that the model has not read. By its last part Spark leaves
-   a table without such a batch out of the plan. #}
+{# The predicate that a row of a followed table is in a batch that the model has not read. #}
 {% macro changed_in(relation) -%}
     {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
     ingest_batch > (select bounds.{{ relation.identifier }}_after from bounds)
         and ingest_batch <= (select bounds.{{ relation.identifier }}_until from bounds)
-        and (select bounds.{{ relation.identifier }}_after < bounds.{{ relation.identifier }}_until from bounds)
 {%- endmacro %}
 
 
