@@ -6,9 +6,9 @@
     CTEs to them. The last CTE has a row for each affected key, with is_gone: whether the table must not have that row.
     One MERGE inserts, updates and deletes.
 
-    Config affected_key: an expression of the table's columns, where `affected` has other keys than unique_key, as
-    orders for their lines. The last CTE then has a column affected_key, too, and stored rows of an affected key that it
-    does not have are deleted.
+    Config affected_key: an expression of columns of `stored`, where `affected` has other keys than unique_key, as
+    orders for their lines: its column affected_key. The last CTE then has the rows of these keys, without is_gone, and
+    the MERGE deletes all stored rows of them.
 
     If a table has to be read from its beginning, or a seed has changed, the model is rebuilt: `affected` does not have
     the keys that are gone.
@@ -17,7 +17,8 @@
 
 {# The query of a table's rows, without what is gone. #}
 {% macro without_gone(sql) %}
-    select * except (is_gone{{ ', affected_key' if config.get('affected_key') }}) from (
+    {% if config.get('affected_key') %}{{ return(sql) }}{% endif %}
+    select * except (is_gone) from (
         {{ sql }}
     )
     where not is_gone
@@ -28,6 +29,11 @@
    column of the table instead of the key. #}
 {% macro merge_affected(target, sql) %}
     {% set key, affected_key = config.require('unique_key'), config.get('affected_key') %}
+    {# Spark expects as many affected keys as the tables have rows that they come from, and would sort each table. #}
+    {% set are_few = run_query(query_of(sql, 'select count(*) from affected')).rows[0][0] <= 100000 %}
+    {% if are_few %}
+        {% set sql = sql | replace('(select affected.', '(select /*+ broadcast(affected) */ affected.') %}
+    {% endif %}
     {% set recomputed = make_temp_relation(target, '__recomputed') %}
     {% call statement('recomputed') %}
         {{ create_table_as(true, recomputed, sql) }}
@@ -36,23 +42,37 @@
         merge into {{ target }} as stored
         using (
             {% if affected_key %}
+            {# inserts; then the affected keys, of which all stored rows are deleted, with NULL as the row #}
             select
-                recomputed.* except (is_gone),
-                coalesce(recomputed.{{ key }}, before.{{ key }}) as merge_key,
-                recomputed.{{ key }} is null as is_gone
-            from (select * from {{ recomputed }} where not is_gone) as recomputed
-            full outer join (
-                select {{ key }} from {{ target }}
-                where {{ affected_key }} in (select affected_key from {{ recomputed }})
-            ) as before
-                on recomputed.{{ key }} = before.{{ key }}
+                *,
+                null as merge_key,
+                false as is_gone
+            from {{ recomputed }}
+            union all
+            select
+                recomputed.*,
+                affected.affected_key as merge_key,
+                true as is_gone
+            from ({{ query_of(sql, 'select distinct affected_key from affected') }}) as affected
+            left join {{ recomputed }} as recomputed
+                on false
             {% else %}
             select *, {{ key }} as merge_key from {{ recomputed }}
             {% endif %}
         ) as changes
-        on stored.{{ key }} = changes.merge_key
+        on {{ affected_key or 'stored.' ~ key }} = changes.merge_key
         when matched and changes.is_gone then delete
         when matched then update set *
         when not matched and not changes.is_gone then insert *
     {% endcall %}
+{% endmacro %}
+
+
+{# Another query of a model's CTEs. #}
+{% macro query_of(sql, query) %}
+    {% set last = 'select * from final' %}
+    {% if sql.count(last) != 1 %}
+        {% do exceptions.raise_compiler_error(model.name ~ ' recomputes affected keys: end it with `' ~ last ~ '`.') %}
+    {% endif %}
+    {% do return(sql | replace(last, query)) %}
 {% endmacro %}

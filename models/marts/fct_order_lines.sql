@@ -1,7 +1,7 @@
 {{ config(
     materialized='incremental',
     unique_key='order_line_key',
-    affected_key='if(store_id is null, order_line_key, order_key)',
+    affected_key='if(stored.line_number is null, stored.order_line_key, stored.order_key)',
     incremental_strategy='affected_keys',
     follows=['int_store_orders_masked', 'int_order_items_priced'],
     partition_by='truncate(7, ordered_week)',
@@ -41,7 +41,6 @@ order_lines as (
 
     {% for lines, key in lines_of_channels %}
         select
-            {{ key }} as affected_key,
             order_line_key,
             order_key,
             line_number,
@@ -119,17 +118,11 @@ final as (
         -- time
         normalised.ordered_at,
         normalised.is_event_time_valid,
-        {{ event_week('normalised.ordered_at', 'normalised.is_event_time_valid') }} as ordered_week,
-
-        -- increment: no line of the order or item is left
-        coalesce(normalised.affected_key, affected.affected_key) as affected_key,
-        normalised.order_line_key is null as is_gone
+        {{ event_week('normalised.ordered_at', 'normalised.is_event_time_valid') }} as ordered_week
 
     from normalised
     left join channels
         on normalised.spelling = channels.spelling
-    full outer join affected
-        on normalised.affected_key = affected.affected_key
 
 )
 

@@ -14,7 +14,7 @@ with bounds as (
 
 affected as (
 
-    {{ affected_order_items() }}
+    {{ affected_order_items('order_item_id, order_id') }}
 
 ),
 
@@ -45,6 +45,7 @@ orders as (
         is_event_time_valid,
         first_seen_at
     from {{ ref('int_orders_deduplicated') }}
+    where {{ in_affected('order_id') }}
 
 ),
 
