@@ -6,9 +6,10 @@
     CTEs to them. The last CTE has a row for each affected key, with is_gone: whether the table must not have that row.
     One MERGE inserts, updates and deletes.
 
-    Config affected_key: an expression of columns of `stored`, where `affected` has other keys than unique_key, as
-    orders for their lines: its column affected_key. The last CTE then has the rows of these keys, without is_gone, and
-    the MERGE deletes all stored rows of them.
+    Config affected_key is for models whose CTE `affected` has other keys than unique_key, as orders have for their lines:
+    an expression of columns of `stored` that equals column affected_key of that CTE, a text. The last CTE then has the
+    rows of these keys, without is_gone. The MERGE deletes all stored rows of these keys and inserts those, and does not
+    look at unique_key.
 
     If a table has to be read from its beginning, or a seed has changed, the model is rebuilt: `affected` does not have
     the keys that are gone.
@@ -17,6 +18,8 @@
 
 {# The query of a table's rows, without what is gone. #}
 {% macro without_gone(sql) %}
+    {# A table that is small is not merged yet. #}
+    {% do query_of(sql, '') %}
     {% if config.get('affected_key') %}{{ return(sql) }}{% endif %}
     select * except (is_gone) from (
         {{ sql }}
@@ -42,10 +45,11 @@
         merge into {{ target }} as stored
         using (
             {% if affected_key %}
-            {# inserts; then the affected keys, of which all stored rows are deleted, with NULL as the row #}
+            {# Inserts, whose key no stored row has: with NULL all would be in one partition. Then the affected keys, of
+               which all stored rows are deleted, with NULL as the row. #}
             select
                 *,
-                null as merge_key,
+                concat('insert ', {{ key }}) as merge_key,
                 false as is_gone
             from {{ recomputed }}
             union all

@@ -24,7 +24,7 @@ store_products as (
         count(distinct category) as category_count
     from {{ ref('fct_order_lines') }}
     where
-        store_id is not null
+        line_number is not null
         and product_key is not null
     group by
         product_key,
