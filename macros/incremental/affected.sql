@@ -18,7 +18,7 @@
 
 {# The query of a table's rows, without what is gone. #}
 {% macro without_gone(sql) %}
-    {# A table that is small is not merged yet. #}
+    {# Refuses a model at its first run, and not when its table is large enough to be merged. #}
     {% do query_of(sql, '') %}
     {% if config.get('affected_key') %}{{ return(sql) }}{% endif %}
     select * except (is_gone) from (
