@@ -93,8 +93,6 @@ def _nodes(project: Project) -> Iterator[Node]:
         if node is None or node.resource_type not in ("model", "test"):
             continue
         sql = _in_duckdb(result["compiled_code"])
-        if node.config.get("incremental_strategy") == "affected_keys" and not node.config.get("affected_key"):
-            sql = f"select * exclude (is_gone) from ({sql}) as computed where not is_gone"
         kind = {"test": "test", "view": "view"}.get(node.materialized, "table")
         yield Node(node.name, kind, node.table, sql, result["failures"] or 0)
 

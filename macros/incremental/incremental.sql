@@ -41,13 +41,14 @@
     {% else %}
         {% if unread.upstreams %}{% do require_current(model.unique_id) %}{% endif %}
         {% set sql = with_bounds(compiled_code, unread, rebuilds) %}
-        {% set rows = without_gone(sql) if strategy == 'affected_keys' else sql %}
-        {% do require_columns(rows, none if rebuilds else this) %}
+        {# A model that cannot be merged is refused at its first run, and not when its table has grown. #}
+        {% if strategy == 'affected_keys' %}{% do query_of(sql, '') %}{% endif %}
+        {% do require_columns(sql, none if rebuilds else this) %}
         {% if model.config.meta.export %}{% do record_provenance() %}{% endif %}
         {% if rebuilds %}
             {% if existing is not none and existing.is_view %}{% do adapter.drop_relation(existing) %}{% endif %}
             {% call statement('main') %}
-                {{ create_table_as(false, this, rows) }}
+                {{ create_table_as(false, this, sql) }}
             {% endcall %}
         {% elif strategy == 'affected_keys' %}
             {{ merge_affected(this, sql) }}

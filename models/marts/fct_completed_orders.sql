@@ -82,21 +82,17 @@ final as (
         payments.reporting_at,
         greatest(payments.kafka_timestamp, orders.first_seen_at) as known_at,
         payments.is_event_time_valid,
-        {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week,
-
-        -- increment: the payment completes no order
-        not coalesce(
-            payments.has_valid_confirmation_code
-            and not orders.is_deleted
-            and {{ is_paid_in_time('payments.paid_at', 'orders.ordered_at') }},
-            false
-        ) as is_gone
+        {{ event_week('payments.paid_at', 'payments.is_event_time_valid') }} as paid_week
 
     from payments
-    left join orders
+    inner join orders
         on payments.order_id = orders.order_id
     left join payment_methods
         on payments.spelling = payment_methods.spelling
+    where
+        payments.has_valid_confirmation_code
+        and not orders.is_deleted
+        and {{ is_paid_in_time('payments.paid_at', 'orders.ordered_at') }}
 
 )
 

@@ -1,13 +1,13 @@
 {{ config(
     materialized='incremental',
     unique_key='order_line_key',
-    affected_key='if(stored.line_number is null, stored.order_line_key, stored.order_key)',
+    affected_key='record_key',
     incremental_strategy='affected_keys',
     follows=['int_store_orders_masked', 'int_order_items_priced'],
     partition_by='truncate(7, ordered_week)',
 ) }}
 
-{# Lines, and their key in CTE affected. #}
+{# Lines, and the key of the record that they come from. #}
 {% set lines_of_channels = [
     (ref('int_store_order_lines_exploded'), 'order_key'),
     (ref('int_shop_order_lines_priced'), 'order_line_key'),
@@ -28,11 +28,11 @@ affected_order_items as (
 -- store orders with all their lines, and web shop lines one by one
 affected as (
 
-    select concat('store-', store_order_key) as affected_key
+    select concat('store-', store_order_key) as record_key
     from {{ ref('int_store_orders_masked') }}
     where {{ changed_in(ref('int_store_orders_masked')) }}
     union all
-    select concat('shop-', order_item_id) as affected_key
+    select concat('shop-', order_item_id) as record_key
     from affected_order_items
 
 ),
@@ -43,6 +43,7 @@ order_lines as (
         select
             order_line_key,
             order_key,
+            {{ key }} as record_key,
             line_number,
             channel_spelling,
             store_id,
@@ -59,7 +60,7 @@ order_lines as (
             ordered_at,
             is_event_time_valid
         from {{ lines }}
-        where {{ in_affected(key, 'affected_key') }}
+        where {{ in_affected(key, 'record_key') }}
         {% if not loop.last %}
             union all
         {% endif %}
@@ -92,6 +93,7 @@ final as (
         -- keys
         normalised.order_line_key,
         normalised.order_key,
+        normalised.record_key,
         normalised.line_number,
 
         -- channel

@@ -41,14 +41,6 @@ affected as (
 
 ),
 
-order_items as (
-
-    select order_item_id
-    from {{ ref('int_order_items_deduplicated') }}
-    where {{ in_affected('order_item_id') }}
-
-),
-
 sold as (
 
     select *
@@ -61,40 +53,35 @@ final as (
 
     select
         -- keys
-        sold.ordered_at,
-        sold.order_id,
-        sold.product_id,
-        order_items.order_item_id,
+        ordered_at,
+        order_id,
+        product_id,
+        order_item_id,
 
         -- product
-        sold.brand,
-        sold.product_name,
-        sold.price,
+        brand,
+        product_name,
+        price,
 
         -- customer
-        coalesce(sold.customer_id, -1) as customer_id,
-        sold.customer_name_masked,
-        sold.shipping_city,
-        sold.shipping_state,
-        sold.billing_state,
+        coalesce(customer_id, -1) as customer_id,
+        customer_name_masked,
+        shipping_city,
+        shipping_state,
+        billing_state,
 
         -- measures
-        sold.quantity,
-        try_cast(try_multiply(sold.quantity, sold.price) as decimal(28, 2)) as total_amount,
+        quantity,
+        try_cast(try_multiply(quantity, price) as decimal(28, 2)) as total_amount,
 
         -- flags
-        sold.is_backdated_dimension,
-        sold.is_event_time_valid,
+        is_backdated_dimension,
+        is_event_time_valid,
 
         -- time
-        {{ event_week('sold.ordered_at', 'sold.is_event_time_valid') }} as ordered_week,
+        {{ event_week('ordered_at', 'is_event_time_valid') }} as ordered_week
 
-        -- increment: the item is deleted or excluded
-        sold.order_item_id is null as is_gone
-
-    from order_items
-    left join sold
-        on order_items.order_item_id = sold.order_item_id
+    from sold
 
 )
 

@@ -50,10 +50,7 @@ final as (
         -- time
         traded_at,
         is_event_time_valid,
-        {{ event_week('traded_at') }} as traded_week,
-
-        -- increment: each record stays a trade
-        false as is_gone
+        {{ event_week('traded_at') }} as traded_week
 
     from trades
 

@@ -25,12 +25,13 @@ order_items as (
         order_id,
         product_id,
         quantity,
-        is_deleted,
         first_seen_at,
         kafka_timestamp,
         ingested_at
     from {{ ref('int_order_items_deduplicated') }}
-    where {{ in_affected('order_item_id') }}
+    where
+        not is_deleted
+        and {{ in_affected('order_item_id') }}
 
 ),
 
@@ -101,10 +102,7 @@ final as (
             when products.product_id is null then 'no product'
             when products.product_name is null then 'no product name'
             when coalesce(products.price, 0) <= 0 then 'no price'
-        end as exclusion_reason,
-
-        -- increment
-        order_items.is_deleted as is_gone
+        end as exclusion_reason
 
     from order_items
     left join orders
