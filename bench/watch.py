@@ -18,7 +18,6 @@ class Watch:
 
     def cpu_seconds(self) -> float:
         """Return what all have used since they started."""
-        # What ended children used is in the times of the process that waited for them.
         return sum(map(_cpu_seconds, self._members()))
 
     def peak_bytes(self) -> int:
@@ -46,9 +45,14 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
         return []
 
 
+def cpu_seconds_of(process: psutil.Process) -> float:
+    """Return what a process has used, with its ended children that it waited for."""
+    return float(sum(process.cpu_times()[:4]))
+
+
 def _cpu_seconds(process: psutil.Process) -> float:
     try:
-        return float(sum(process.cpu_times()[:4]))
+        return cpu_seconds_of(process)
     except psutil.NoSuchProcess:
         return 0
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bench import Goal, dbt, goals_of, run, running_process, table_of
 from bench.build import history, whole
+from bench.watch import cpu_seconds_of
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
@@ -116,9 +117,9 @@ def share_of_files(settings: Settings, mart: str, week: str) -> float:
 
 def cpu_seconds(server: psutil.Process, model: str, *arguments: str) -> float:
     """Run one model; return the CPU seconds of the Thrift server."""
-    before = sum(server.cpu_times()[:2])
+    before = cpu_seconds_of(server)
     dbt("run", "--select", model, *MERGES, *arguments)
-    return sum(server.cpu_times()[:2]) - before
+    return cpu_seconds_of(server) - before
 
 
 def figures_of(size: int, figures: Figures) -> Table:

@@ -12,6 +12,7 @@ from rich.table import Table
 from bench import Goal, dbt, running_process, table_of
 from bench.build import duckdb_peer, history
 from bench.export.work import in_process
+from bench.watch import cpu_seconds_of
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.output import console
@@ -77,11 +78,9 @@ def measure(home: Path, size: int) -> list[Build]:
 
 def build(name: str, server: psutil.Process, *arguments: str) -> Build:
     """Run `dbt build` and measure it."""
-    started, server_before, dbt_before = time.monotonic(), sum(server.cpu_times()[:2]), _children()
+    started, server_before, dbt_before = time.monotonic(), cpu_seconds_of(server), _children()
     dbt("build", "--exclude-resource-type", "unit_test", *arguments)
-    return Build(
-        name, time.monotonic() - started, sum(server.cpu_times()[:2]) - server_before, _children() - dbt_before
-    )
+    return Build(name, time.monotonic() - started, cpu_seconds_of(server) - server_before, _children() - dbt_before)
 
 
 def _children() -> float:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from bench import dbt, run, running_process, table_of
 from bench.build import history, whole
 from bench.build.__main__ import MODELS
 from bench.ingest.landings import Bench
+from bench.watch import cpu_seconds_of
 from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.catalog.catalog_properties import read_properties
@@ -27,7 +29,7 @@ from tests.support import bronze
 
 SHIPPED = "shipped"
 SPARK_CONF = Settings.variable("spark_conf")
-RECORDS, ROWS, HISTORY, INCREMENT = 500_000, 16_000, 500_000, 20_000
+RECORDS, ROWS, INCREMENT = 500_000, 16_000, 20_000
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 Measure = Callable[[dict[str, str]], dict[str, float]]
@@ -65,7 +67,7 @@ def settings_at_default() -> dict[str, Setting]:
         "kafka-reader": Setting(batch, {"spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text"}),
         "grouping": Setting(increment, {"spark.sql.iceberg.planning.preserve-data-grouping": "false"}),
         "bucket-shuffle": Setting(increment, {"spark.sql.sources.v2.bucketing.shuffle.enabled": "false"}),
-        "hash-join": Setting(increment, {"spark.sql.join.preferSortMergeJoin": "true"}),
+        "hash-join": Setting(("build", "increment"), {"spark.sql.join.preferSortMergeJoin": "true"}),
         "adaptive-hash-join": Setting(
             ("build", "increment"),
             {
@@ -73,7 +75,7 @@ def settings_at_default() -> dict[str, Setting]:
                 "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64m",
             },
         ),
-        "pruning": Setting(increment, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "true"}),
+        "pruning": Setting(("build", "increment"), {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "true"}),
     }
 
 
@@ -81,15 +83,24 @@ def main(
     names: Annotated[str, typer.Option("--settings", help="The settings, as compiler,collector; '': all.")] = "",
     workloads: Annotated[str, typer.Option(help="The workloads.")] = "batch,small-batch,build,increment",
     rounds: Annotated[int, typer.Option(min=1, help="How often each runs; the shipped configuration once more.")] = 1,
+    history_rows: Annotated[
+        int, typer.Option("--history", min=1, help="Rows of each table before the increments.")
+    ] = 500_000,
 ) -> None:
     """Measure CPU seconds with each tuning setting at Spark's default, against the shipped configuration."""
     settings = settings_at_default()
     chosen = names.split(",") if names else [*settings]
+    workload_of: dict[str, Workload] = {
+        "batch": batches,
+        "small-batch": small_batches,
+        "build": builds,
+        "increment": partial(increments, rows=history_rows),
+    }
     for workload in workloads.split(","):
         tried = [name for name in chosen if workload in settings[name].workloads]
         if tried:
             with tempfile.TemporaryDirectory(prefix="bench-") as home:
-                compare(WORKLOADS[workload], Path(home), [*[SHIPPED, *tried] * rounds, SHIPPED], settings)
+                compare(workload_of[workload], Path(home), [*[SHIPPED, *tried] * rounds, SHIPPED], settings)
 
 
 def compare(workload: Workload, home: Path, order: list[str], settings: dict[str, Setting]) -> None:
@@ -149,7 +160,7 @@ def small_batches(home: Path) -> Iterator[Measure]:
 
 @contextmanager
 def builds(home: Path) -> Iterator[Measure]:
-    """Build all tables and run all tests by a new Thrift server: its CPU seconds with its start, and dbt's."""
+    """Build and test everything twice by a new Thrift server: CPU seconds of it and of dbt, first with its start."""
     with running(home, "thrift") as (settings, _), thrift.connect(settings) as cursor:
         bronze.create(load_catalog(settings))
         history.add_history(cursor, ROWS, whole=True)
@@ -158,14 +169,15 @@ def builds(home: Path) -> Iterator[Measure]:
         with running(home, "thrift", more=variables(home, properties)) as (_, started):
             server = running_process(started["thrift"])
             values = f"{{week: {whole.WEEK}, skip_unchanged: false}}"
-            build = whole.build("full", server, "--full-refresh", "--vars", values)
-            return {"full build": sum(server.cpu_times()[:2]) + build.dbt}
+            full = ("full", server, "--full-refresh", "--vars", values)
+            cold_dbt = whole.build(*full).dbt
+            return {"full build": cpu_seconds_of(server) + cold_dbt, "warm full build": whole.build(*full).cpu}
 
     yield measure
 
 
 @contextmanager
-def increments(home: Path) -> Iterator[Measure]:
+def increments(home: Path, rows: int) -> Iterator[Measure]:
     """Build models after an increment of a long history by MERGE, on a server that is warm: its CPU seconds.
 
     All connections share a session, so that `set` is for dbt, too; a single thread, for a MERGE sets bucketing.
@@ -175,31 +187,24 @@ def increments(home: Path) -> Iterator[Measure]:
     with running(home, "thrift", more=more) as (settings, started), thrift.connect(settings) as cursor:
         server, batch = running_process(started["thrift"]), count(2)
         bronze.create(load_catalog(settings))
-        history.add_history(cursor, HISTORY)
+        history.add_history(cursor, rows)
         dbt("build", "--exclude-resource-type", "test", "unit_test", "snapshot", "--exclude", "exports", "ops")
 
         def measure(properties: dict[str, str]) -> dict[str, float]:
             for name, value in properties.items():
                 thrift.rows(cursor, f"set `{name}` = {value}")
             number = next(batch)
-            history.add_increment(cursor, HISTORY, HISTORY + (number - 2) * INCREMENT, INCREMENT, number)
-            before = sum(server.cpu_times()[:2])
+            history.add_increment(cursor, rows, rows + (number - 2) * INCREMENT, INCREMENT, number)
+            before = cpu_seconds_of(server)
             dbt("run", "--threads", "1", "--vars", "{rebuild_below_rows: 0}", "--select", *MODELS)
             for name in properties:
                 thrift.rows(cursor, f"set `{name}` = {shipped[name]}")
-            return {"increment": sum(server.cpu_times()[:2]) - before}
+            return {"increment": cpu_seconds_of(server) - before}
 
         # The first compiles the MERGEs.
         measure({})
         yield measure
 
-
-WORKLOADS: dict[str, Workload] = {
-    "batch": batches,
-    "small-batch": small_batches,
-    "build": builds,
-    "increment": increments,
-}
 
 if __name__ == "__main__":
     run(main)

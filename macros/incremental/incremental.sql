@@ -41,8 +41,8 @@
     {% else %}
         {% if unread.upstreams %}{% do require_current(model.unique_id) %}{% endif %}
         {% set sql = with_bounds(compiled_code, unread, rebuilds) %}
-        {# A model that cannot be merged is refused at its first run, and not when its table has grown. #}
-        {% if strategy == 'affected_keys' %}{% do query_of(sql, '') %}{% endif %}
+        {# at its first run, and not when its table has grown #}
+        {% if strategy == 'affected_keys' %}{% do require_affected(sql) %}{% endif %}
         {% do require_columns(sql, none if rebuilds else this) %}
         {% if model.config.meta.export %}{% do record_provenance() %}{% endif %}
         {% if rebuilds %}

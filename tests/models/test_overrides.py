@@ -1,5 +1,6 @@
 """What the project does otherwise than dbt-spark: each test fails with the macro of dbt-spark."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,6 +73,23 @@ def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, 
     for wave in waves:
         small_project(INCREMENTAL.format(values=wave))
     assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("affected", "last", "message"),
+    [
+        ("id", "select id from final", "end it with `select * from final`"),
+        ("a", "select * from final", "`affected`.`id`"),
+    ],
+)
+def test_a_model_that_cannot_recompute_affected_keys_is_refused_at_its_first_run(
+    small_project: RunModel, affected: str, last: str, message: str
+) -> None:
+    config = "materialized='incremental', unique_key='id', incremental_strategy='affected_keys'"
+    ctes = f"affected as (select 1 as {affected}), final as (select 1 as id)"
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        small_project(f"{{{{ config({config}) }}}} with {ctes} {last}")
 
 
 @pytest.mark.long

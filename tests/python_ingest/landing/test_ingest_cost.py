@@ -92,11 +92,15 @@ def test_a_look_at_a_range_does_not_read_the_records_behind_it(
 @pytest.mark.long
 @pytest.mark.skipif(not JCMD.exists(), reason="this Java has no jcmd")
 def test_batches_leave_no_schemas_in_memory(topic: TopicFixture) -> None:
+    one_by_one = Options(max_records=1, wait=10)
+    produce(topic, 4)
+    topic.land_well(one_by_one)
+    before = schemas_in_memory(topic)
     produce(topic, 60)
-    assert topic.land_well(Options(max_records=1, wait=10)).batches == 60
-    # Each batch parses four records: what writer and reader see, and the envelopes around them. Spark lets go of those of
-    # its last jobs some seconds later.
-    until(lambda: schemas_in_memory(topic) < 60)
+    assert topic.land_well(one_by_one).batches == 60
+    # Each batch parses four records: what writer and reader see, and the envelopes around them. Those of the last jobs
+    # Spark keeps for some seconds.
+    until(lambda: schemas_in_memory(topic) < before + 60)
 
 
 def schemas_in_memory(topic: TopicFixture) -> int:
