@@ -62,7 +62,6 @@ def settings_at_default() -> dict[str, Setting]:
         "archive": Setting(both, {"spark.driver.extraJavaOptions": f"-XX:SharedArchiveFile={archive}"}),
         "partitions": Setting(build, {"spark.sql.shuffle.partitions": "200"}),
         "isolation": Setting(build, {"spark.sql.artifact.isolation.enabled": "true"}),
-        "operation-logs": Setting(build, {"spark.hadoop.hive.server2.logging.operation.enabled": "true"}),
         "call-sites": Setting(batch, {"spark.python.sql.dataFrameDebugging.enabled": "true"}),
         "kafka-reader": Setting(batch, {"spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text"}),
         "grouping": Setting(increment, {"spark.sql.iceberg.planning.preserve-data-grouping": "false"}),

@@ -24,8 +24,8 @@
         {{ create_table_as(true, recomputed, sql) }}
     {% endcall %}
     {% call statement('main') %}
-        {# Spark infers the predicate of the keys for the stored rows, too, and so sorts no others if the keys are few. It
-           could not if it pushed the predicate into the branches of a union: `stack` is in the way. #}
+        {# Spark infers the predicate of the keys for the stored rows, too, and so sorts no others if the keys are few.
+           It could not if it pushed the predicate into the branches of a union: `stack` is in the way. #}
         merge into {{ target }} as stored
         using (
             select
@@ -39,7 +39,8 @@
             left join {{ recomputed }} as recomputed
                 on affected.is_insert and affected.affected_key = recomputed.{{ key }}
             where affected.affected_key in (
-                {{ query_of(sql, 'select ' ~ hint ~ ' affected.' ~ key ~ ' from affected') }}
+                {# Spark loses the hint of a subquery that starts with its CTEs. #}
+                select {{ hint }} affected.{{ key }} from ({{ query_of(sql, 'select * from affected') }}) as affected
             )
         ) as changes
         on stored.{{ key }} = changes.affected_key and not changes.is_insert
@@ -57,7 +58,11 @@
 
 {# Refuse a model that cannot be merged. #}
 {% macro require_affected(sql) %}
-    {% do run_query('describe query ' ~ query_of(sql, 'select affected.' ~ affected_key() ~ ' from affected')) %}
+    {% if affected_key() not in pairs_of('describe query ' ~ query_of(sql, 'select * from affected')) %}
+        {% do exceptions.raise_compiler_error(
+            model.name ~ ' recomputes affected keys: select ' ~ affected_key() ~ ' in its CTE `affected`.'
+        ) %}
+    {% endif %}
 {% endmacro %}
 
 

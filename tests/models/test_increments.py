@@ -391,6 +391,7 @@ def test_tables_are_not_sorted_by_few_affected_keys(built: Catalog) -> None:
             [[plan]] = thrift.rows(cursor, f"explain {merge}")
             merged, stored, *others = [line for line in plan.splitlines() if "Join" in line]
             assert ("RightOuter" in merged, "LeftSemi" in stored) == (True, True), mart
-            semi_joins = [line for line in (stored, *others) if "LeftSemi" in line]
+            # Items of affected customers are no affected keys yet.
+            semi_joins = [line for line in (stored, *others) if "LeftSemi" in line and "[customer_id#" not in line]
             assert len(semi_joins) >= 3, mart
             assert [line for line in semi_joins if "BroadcastHashJoin" not in line] == [], mart

@@ -80,7 +80,7 @@ def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, 
     ("affected", "last", "message"),
     [
         ("id", "select id from final", "end it with `select * from final`"),
-        ("a", "select * from final", "`affected`.`id`"),
+        ("a", "select * from final", "select id in its CTE `affected`"),
     ],
 )
 def test_a_model_that_cannot_recompute_affected_keys_is_refused_at_its_first_run(
