@@ -93,7 +93,7 @@ def main(
         "batch": batches,
         "small-batch": small_batches,
         "build": builds,
-        "increment": partial(increments, rows=history_rows),
+        "increment": partial(increments, history_rows=history_rows),
     }
     for workload in workloads.split(","):
         tried = [name for name in chosen if workload in settings[name].workloads]
@@ -176,7 +176,7 @@ def builds(home: Path) -> Iterator[Measure]:
 
 
 @contextmanager
-def increments(home: Path, rows: int) -> Iterator[Measure]:
+def increments(home: Path, history_rows: int) -> Iterator[Measure]:
     """Build models after an increment of a long history by MERGE, on a server that is warm: its CPU seconds.
 
     All connections share a session, so that `set` is for dbt, too; a single thread, for a MERGE sets bucketing.
@@ -186,14 +186,15 @@ def increments(home: Path, rows: int) -> Iterator[Measure]:
     with running(home, "thrift", more=more) as (settings, started), thrift.connect(settings) as cursor:
         server, batch = running_process(started["thrift"]), count(2)
         bronze.create(load_catalog(settings))
-        history.add_history(cursor, rows)
+        history.add_history(cursor, history_rows)
         dbt("build", "--exclude-resource-type", "test", "unit_test", "snapshot", "--exclude", "exports", "ops")
 
         def measure(properties: dict[str, str]) -> dict[str, float]:
             for name, value in properties.items():
                 thrift.rows(cursor, f"set `{name}` = {value}")
             number = next(batch)
-            history.add_increment(cursor, rows, rows + (number - 2) * INCREMENT, INCREMENT, number)
+            first = history_rows + (number - 2) * INCREMENT
+            history.add_increment(cursor, history_rows, first, INCREMENT, number)
             before = cpu_seconds_of(server)
             dbt("run", "--threads", "1", "--vars", "{rebuild_below_rows: 0}", "--select", *MODELS)
             for name in properties:
