@@ -22,11 +22,11 @@ from python_ingest.kafka.admin import Broker
 TOPIC = "payments"
 BATCHES = 10
 AROUND = 10
-LOOKS = 10
-# Of what a batch or a look costs after a long history, in what it costs after a short one.
+CHECKS = 10
+# Of what a batch or a check for new records costs after a long history, in what it costs after a short one.
 GOAL = 1.5
 # Seconds per topic of a run over all.
-TOPIC_GOALS = {"no news": 10 / 200, "news": 60 / 200}
+TOPIC_GOALS = {"no new records": 10 / 200, "new records": 60 / 200}
 # Flink's checkpoints of a long topic, and what the ingester does with as many seconds or with so many records.
 COMMIT_SECONDS, COMMIT_RECORDS = 10, 300_000
 
@@ -39,7 +39,7 @@ def main(
     with_stages: Annotated[bool, typer.Option("--stages", help="Print where the time of one batch goes.")] = False,
     backlog: Annotated[int, typer.Option(help="Land so many records with many commits; 0: do not.")] = 0,
     history: Annotated[str, typer.Option(help="Land after the metadata of so many batches, as 10,1000.")] = "",
-    topics: Annotated[int, typer.Option(help="Land so many topics, with and without news; 0: do not.")] = 0,
+    topics: Annotated[int, typer.Option(help="Land so many topics, with and without new records; 0: do not.")] = 0,
     widths: Annotated[str, typer.Option("--width", help="Land records of so many columns, as 9,50,300,1000.")] = "",
     home: Annotated[Path | None, typer.Option(help="Keep the topics here for the next run.")] = None,
 ) -> None:
@@ -215,12 +215,12 @@ def land_after_history(bench: Bench, sizes: list[int]) -> None:
             if job.rows != records:
                 raise SystemExit(f"error: {job.rows} of {records} rows landed in {table}")
             if table in planted:
-                looks = [peer.land(table, size).cpu_seconds for _ in range(LOOKS)]
+                checks = [peer.land(table, size).cpu_seconds for _ in range(CHECKS)]
                 figures[table] = {"a batch": statistics.median(job.batch_cpu_seconds[1:])}
-                figures[table]["a look without news"] = statistics.mean(looks)
+                figures[table]["a check without new records"] = statistics.mean(checks)
     for table in planted:
         with bench.start("ingester", name) as peer:
-            figures[table]["a process's first look"] = peer.land(table, size).cpu_seconds
+            figures[table]["a process's first check"] = peer.land(table, size).cpu_seconds
     first = figures[next(iter(planted))]
     goals = []
     for what in first:
@@ -235,11 +235,16 @@ def land_after_history(bench: Bench, sizes: list[int]) -> None:
 
 
 def land_topics(bench: Bench, count: int) -> None:
-    """Land many topics in runs of one process, with and without news, and print what a run costs."""
+    """Land many topics in runs of one process, with and without new records, and print what a run costs."""
     names = [f"{TOPIC}-{number:03}-of-{count}" for number in range(count)]
     goals = {}
     with bench.start("ingester", ",".join(names)) as peer:
-        for what, records in (("the first records", 10), *[("no news", 0)] * 3, ("news", 10), ("no news", 0)):
+        for what, records in (
+            ("the first records", 10),
+            *[("no new records", 0)] * 3,
+            ("new records", 10),
+            ("no new records", 0),
+        ):
             if records:
                 topic.add_to_each(bench.settings, names, records)
             job = peer.land("many", 1_000)

@@ -1,4 +1,4 @@
-"""Tables with the metadata of many batches: what the next batch, and a look without news, cost after them."""
+"""Tables with the metadata of many batches: what the next batch, and a check without new records, cost after them."""
 
 import time
 import uuid

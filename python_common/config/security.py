@@ -152,10 +152,10 @@ class ThriftSecurity(Tls):
         "whether the Thrift server speaks TLS. Needed beyond loopback, where the password would be sent in the clear."
         " dbt-spark encrypts and checks no certificate; our commands check it",
         "false",
-        read_by="dbt, weekly, export, stack",
+        read_by="dbt, weekly, export, erase, stack",
     )
     ca: str = variable(
-        "LAKEHOUSE_THRIFT_SSL_CA_LOCATION", f"with TLS: {TRUSTED}", "", read_by="dbt, weekly, export, stack"
+        "LAKEHOUSE_THRIFT_SSL_CA_LOCATION", f"with TLS: {TRUSTED}", "", read_by="dbt, weekly, export, erase, stack"
     )
     certificate: str = variable(
         "LAKEHOUSE_THRIFT_SSL_CERTIFICATE_LOCATION",

@@ -157,14 +157,17 @@ class Settings(Variables):
         "the masking key: one 0600 line, made by `stack up` if it is missing. Back it up with its copies `<file>.v*`:"
         " pseudonyms of two keys do not join",
         None,
-        read_by="dbt, weekly, pii, stack",
+        read_by="dbt, weekly, export, erase, pii, stack",
         default_text="must be set",
     )
     thrift_host: str = variable(
-        "LAKEHOUSE_THRIFT_HOST", "host of the Spark Thrift server", "127.0.0.1", read_by="dbt, weekly, export, stack"
+        "LAKEHOUSE_THRIFT_HOST",
+        "host of the Spark Thrift server",
+        "127.0.0.1",
+        read_by="dbt, weekly, export, erase, stack",
     )
     thrift_port: Port = variable(
-        "LAKEHOUSE_THRIFT_PORT", "port of the Spark Thrift server", "10000", read_by="dbt, weekly, export, stack"
+        "LAKEHOUSE_THRIFT_PORT", "port of the Spark Thrift server", "10000", read_by="dbt, weekly, export, erase, stack"
     )
     thrift_bind: str = variable(
         "LAKEHOUSE_THRIFT_BIND",

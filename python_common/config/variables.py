@@ -101,7 +101,7 @@ def variable(
     return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
 
 
-for_exports = partial(variable, read_by="weekly, export")
+for_exports = partial(variable, read_by="weekly, export, erase")
 
 
 class Variables(BaseModel):

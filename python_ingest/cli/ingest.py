@@ -105,9 +105,10 @@ def dead_letters(
     elif show_raw:
         for row in rows:
             errors_of_row = [row["decode_error"], row["key_error"] and f"key: {row['key_error']}"]
-            generation = f"{row['kafka_generation']}/" if row.get("kafka_generation") else ""
-            position = generation + "{kafka_partition}/{kafka_offset}".format(**row)
-            console.print(f"{position}: {', '.join(filter(None, errors_of_row))}")
+            generation = f"{row['kafka_generation']}:" if row.get("kafka_generation") else ""
+            # As `lakehouse erase --offset` takes it.
+            record = f"{topic}:{generation}{row['kafka_partition']}:{row['kafka_offset']}"
+            console.print(f"{record}: {', '.join(filter(None, errors_of_row))}")
             console.print("  key {kafka_raw_key}, value {kafka_raw_value}".format(**row))
     else:
         print_table([name.replace("_", " ") for name in rows[0]], [[*row.values()] for row in rows])

@@ -18,7 +18,7 @@ from python_common.spark.session import LazySparkSession
 from python_ingest.cli.options import MetricsFile, Models, Topics, Wait, prepare
 from python_ingest.declare import topics as declared
 from python_ingest.maintenance import metrics
-from python_ingest.maintenance.maintain import Retention, built_tables, maintain_table
+from python_ingest.maintenance.maintain import Retention, built_tables, is_landed, maintain_table
 from python_ingest.maintenance.status import topic_statuses
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
@@ -90,7 +90,7 @@ def maintain(
         try:
             # A MERGE into a table under compaction is refused, and an erasure deletes orphan files, as those of a
             # compaction are until its commit.
-            name = "weekly" if identifier in built else "maintain"
+            name = "maintain" if identifier in landed or is_landed(load_catalog(settings), identifier) else "weekly"
             with alone(load_catalog(settings), name, "ingest maintain") as lease:
                 outcome = maintain_table(settings, spark, identifier, retention, lease.require)
             # A declared topic may not be landed yet; a named table must exist.

@@ -106,10 +106,11 @@ def maintain_table(
 def built_tables(settings: Settings) -> list[str]:
     """Return the tables that no topic lands in: those that dbt builds, and the small ones."""
     catalog = load_catalog(settings)
-    return [name for name in table_names(catalog) if not _is_landed(catalog, name)]
+    return [name for name in table_names(catalog) if not is_landed(catalog, name)]
 
 
-def _is_landed(catalog: Catalog, name: str) -> bool:
+def is_landed(catalog: Catalog, name: str) -> bool:
+    """Return whether a topic lands in a table; a damaged one counts as one that dbt builds."""
     try:
         table = load_table(catalog, name)
     except UserError:  # reported when the table is maintained

@@ -19,7 +19,7 @@ class Run:
     week: Annotated[str, "ISO week that it was to publish, or the first and the last of several"]
     started_at: Annotated[datetime, "when it started"]
     ended_at: Annotated[datetime | None, "when it ended; null while it runs, and if it was killed"] = None
-    outcome: Annotated[str, "running, published, unchanged, withheld, not told, failed, or killed"] = RUNNING
+    outcome: Annotated[str, "running, published, unchanged, withheld, notification failed, failed, or killed"] = RUNNING
     failed_step: Annotated[str | None, "the step that failed"] = None
     message: Annotated[str | None, "the error of the command"] = None
     versions: Annotated[str | None, "the new versions, as <dataset>/<week>/v<N>"] = None

@@ -64,7 +64,7 @@ def _outcome(exported: Exported) -> str:
     if exported.withheld:
         return "withheld"
     if exported.undelivered:
-        return "not told"
+        return "notification failed"
     return "unchanged" if all(file.unchanged for file in exported.published) else "published"
 
 

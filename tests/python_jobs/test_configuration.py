@@ -52,6 +52,13 @@ def test_every_command_refuses_a_misspelled_variable_and_a_malformed_limit_but_h
     assert in_process.lakehouse("check", "--help").returncode == 0
 
 
+def test_dbt_has_no_default_that_an_empty_variable_would_replace() -> None:
+    for name in ("dbt_project.yml", "profiles.yml"):
+        defaults = re.findall(r"env_var\('\w+', '(.*?)'\)", (PROJECT_ROOT / name).read_text())
+        assert defaults, name
+        assert {*defaults} == {""}
+
+
 def test_the_page_is_up_to_date_and_check_reports_when_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     main("check")
     assert page(PAGE.read_text().replace("`LAKEHOUSE_HOME`", "`LAKEHOUSE_HOUSE`", 1)) == PAGE.read_text()

@@ -147,8 +147,8 @@ def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
     ]
     listed = ingest("dead-letters", topic.name, "--show-raw")
     text = " ".join(listed.stdout.split())
-    assert f"0/2: key: {foreign} " in text
-    assert f"0/1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in text
+    assert f"{topic.name}:0:2: key: {foreign} " in text
+    assert f"{topic.name}:0:1: unknown_schema_id: schema id {0x7FFFFFFF}, key: {foreign} " in text
     status = ingest("status")
     note = f"note: {topic.name}: 4 keys could not be decoded: see `lakehouse ingest dead-letters`"
     assert note in status.stdout

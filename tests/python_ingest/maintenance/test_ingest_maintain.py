@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from python_common.catalog.catalog import load_catalog
-from python_common.locks.lease import LeaseLostError
+from python_common.locks.lease import LeaseLostError, alone
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from tests.support.in_process import Lakehouse
@@ -57,7 +57,7 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(topic: Topic
 
 @pytest.mark.long
 def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
-    topic: TopicFixture, ingest: Lakehouse
+    topic: TopicFixture, ingest: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.sql("create schema if not exists lake.maintained")
     topic.sql("create table lake.maintained.people using iceberg as select 1 as id")
@@ -67,6 +67,10 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
     table = load_catalog(topic.settings).load_table("maintained.people")
     [*_, replaced, current] = [entry.snapshot_id for entry in table.history()]
     topic.sql("alter table lake.maintained.people set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
+    with monkeypatch.context() as patch, alone(load_catalog(topic.settings), "weekly", "weekly 2020-W53"):
+        patch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "1s")
+        refused = ingest("maintain", "--table", "maintained.people")
+    assert (refused.returncode, "LAKEHOUSE_LOCK_TIMEOUT" in refused.stderr) == (1, True)
     done = ingest("maintain")
     assert done.returncode == 0, done.stderr
     retained = {

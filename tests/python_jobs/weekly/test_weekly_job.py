@@ -112,7 +112,7 @@ def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(weekly: W
         weekly.run(failing(KeyboardInterrupt()))
     done = weekly.command(dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
     assert done.exit_code == 3
-    assert weekly.runs[-1].outcome == "not told"
+    assert weekly.runs[-1].outcome == "notification failed"
 
 
 def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert_and_announces_nothing(weekly: Weekly) -> None:
@@ -158,7 +158,7 @@ def test_a_dead_mail_server_is_exit_code_3_and_notification_failed(
     assert re.fullmatch(r"build +0 s  built", caplog.messages[0])
     assert "a notification failed: " in caplog.text
     [line] = weekly.runs
-    assert (line.outcome, line.warnings, line.versions) == ("not told", "the field phone has no class", None)
+    assert (line.outcome, line.warnings, line.versions) == ("notification failed", "the field phone has no class", None)
 
 
 def test_what_is_withheld_is_exit_code_4_and_in_the_list_of_runs(weekly: Weekly, tmp_path: Path) -> None:
