@@ -68,6 +68,8 @@ class Service:
             return False
         self.require_ports()
         private_files.directory(self.directory)
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
         with self.log.open("ab") as log:
             child = subprocess.Popen(
                 self.command(),

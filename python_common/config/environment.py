@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from python_common import private_files
+from python_common.errors import UserError
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 # The jars and what is made of them, by `make setup`.
@@ -38,11 +39,19 @@ def env_file() -> Path:
 
 
 def read_env_file(path: Path) -> dict[str, str]:
-    """Return the variables of an env file; an absent file holds none."""
-    if not path.exists():
+    """Return the variables of an env file; an absent file holds none.
+
+    Raises:
+        UserError: it cannot be read, or has another form.
+    """
+    try:
+        words = shlex.split(path.read_text(), comments=True)
+        return dict(word.split("=", 1) for word in words if word != "export")
+    except FileNotFoundError:
         return {}
-    words = shlex.split(path.read_text(), comments=True)
-    return dict(word.split("=", 1) for word in words if word != "export")
+    except (OSError, ValueError) as error:
+        cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "not lines of KEY=value"
+        raise UserError(f"{path} cannot be read ({cause})", "Correct the file or its rights") from None
 
 
 def write_env_file(path: Path, values: Mapping[str, str]) -> Path:

@@ -44,8 +44,14 @@ def _catalog(uri: str) -> str:
     return uri
 
 
+def _bucket(url: str) -> str:
+    if "@" in urlsplit(url).netloc:
+        raise MalformedError("holds credentials, and messages quote it", "Give them as AWS_* variables")
+    return url
+
+
 def _s3a(url: str) -> str:
-    split = urlsplit(url)
+    split = urlsplit(_bucket(url))
     if split.scheme != "s3a" or not split.netloc or split.query or split.fragment:
         raise MalformedError(f"is {url}", "Write it as s3a://bucket/prefix")
     return url
@@ -113,14 +119,14 @@ class Settings(Variables):
         "50000",
         read_by="ingest, weekly",
     )
-    export_root: str | None = for_exports(
+    export_root: Annotated[str, AfterValidator(_bucket)] | None = for_exports(
         "LAKEHOUSE_EXPORT_ROOT",
         "where weekly files are published: a directory, or `s3://bucket/prefix`, reached with the standard `AWS_*`"
         " variables",
         None,
         default_text="must be set",
     )
-    export_staging: Path = for_exports(
+    export_staging: Annotated[Path, AfterValidator(Path.absolute)] = for_exports(
         "LAKEHOUSE_EXPORT_STAGING",
         "with `s3://`: a local directory, which the Thrift server sees too if `LAKEHOUSE_EXPORT_UNLOAD` is not set",
         factory=lambda before: before["home"] / "export-staging",

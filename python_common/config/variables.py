@@ -4,6 +4,7 @@ A field has all facts of a variable: name, type, default, meaning, and which par
 docs/configuration.md is made from these fields.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -16,6 +17,9 @@ from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from python_common.errors import UserError
+
+# Spans beyond it would overflow where they are added to a time.
+MOST_SECONDS = 100 * 366 * 86400
 
 
 class MalformedError(ValueError):
@@ -30,9 +34,11 @@ class MalformedError(ValueError):
 def seconds(text: str) -> float:
     """Return the seconds of a duration such as `500ms`, `30s`, `5m`, `1h`, `7d`, `26w`; a UserError for other text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?", text.strip())
-    if not match:
-        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h, 7d or 26w")
-    return float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}[match[2] or "s"]
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
+    duration = float(match[1]) * units[match[2] or "s"] if match else math.inf
+    if duration > MOST_SECONDS:
+        raise UserError(f"'{text}' is not a duration", "Write it like 500ms, 30s, 5m, 1h, 7d or 26w, up to 100 years")
+    return duration
 
 
 def _duration(value: Any) -> Any:

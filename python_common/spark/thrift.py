@@ -16,6 +16,7 @@ from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
 from thrift_sasl import TSaslClientTransport
 
+from python_common.catalog import catalog_properties
 from python_common.config.deadline import limits
 from python_common.config.settings import THRIFT_USER, Settings
 from python_common.errors import DeadlineError, UserError
@@ -26,12 +27,17 @@ QUERY_TIMEOUT = "spark.sql.thriftServer.queryTimeout"
 TIMED_OUT = ("Query timed out", "found TIMEDOUT")
 
 
+class SessionError(UserError):
+    """The server answers, but opens no session: that opens the catalog."""
+
+
 @contextmanager
 def connect(settings: Settings) -> Iterator[hive.Cursor]:
     """Yield a cursor on the Thrift server; a statement may take as long as LAKEHOUSE_STATEMENT_TIMEOUT.
 
     Raises:
-        UserError: the server does not answer or refuses the password.
+        SessionError: the server cannot open the catalog.
+        UserError: it does not answer or refuses the password.
     """
     address = f"{settings.thrift_host}:{settings.thrift_port}"
     allowed = limits().statement.total_seconds()
@@ -50,6 +56,14 @@ def connect(settings: Settings) -> Iterator[hive.Cursor]:
         raise UserError(
             f"The Spark Thrift server at {address} does not answer or refused the password",
             f"Check `lakehouse stack status` and LAKEHOUSE_THRIFT_PASSWORD{tls}",
+        ) from None
+    except hive.OperationalError as error:
+        # The message is about settings and quotes no statement.
+        message = getattr(getattr(error.args[0], "status", None), "errorMessage", type(error).__name__)
+        raise SessionError(
+            f"The Thrift server cannot open the catalog at {settings.catalog_uri} ({str(message).splitlines()[0]})",
+            "Run `lakehouse stack down`, check LAKEHOUSE_CATALOG_URI, LAKEHOUSE_WAREHOUSE and the files of"
+            f" {catalog_properties.FILE} and LAKEHOUSE_SPARK_CONF, and start it again",
         ) from None
     try:
         yield connection.cursor()

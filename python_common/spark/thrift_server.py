@@ -14,10 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12PrivateKeyTypes
-from pyhive import hive
 
 from python_common import private_files
-from python_common.catalog import catalog_properties
 from python_common.catalog.catalog import load_catalog
 from python_common.config.security import ThriftSecurity, is_loopback
 from python_common.config.settings import Settings
@@ -123,13 +121,7 @@ def _answers(settings: Settings) -> bool:
     try:
         with thrift.connect(settings) as cursor:
             return thrift.rows(cursor, "select 1") == [(1,)]
+    except thrift.SessionError:
+        raise
     except UserError:
         return False
-    except hive.OperationalError as error:
-        # Opening a session opens the catalog: the message is about settings and quotes no statement.
-        message = getattr(getattr(error.args[0], "status", None), "errorMessage", type(error).__name__)
-        raise UserError(
-            f"The Thrift server cannot open the catalog at {settings.catalog_uri} ({str(message).splitlines()[0]})",
-            "Run `lakehouse stack down`, check LAKEHOUSE_CATALOG_URI, LAKEHOUSE_WAREHOUSE and the files of"
-            f" {catalog_properties.FILE} and LAKEHOUSE_SPARK_CONF, and start it again",
-        ) from None

@@ -108,11 +108,12 @@ def skip(
     parse(project)
     names = [chosen.name for chosen in declared.choose(declared.load(project), datasets or ())]
     label = IsoWeek.parse(week)
-    if there := [name for name in names if paths(target, [name], str(label))]:
-        raise UserError(f"{', '.join(there)} {label} is published", "Name the other datasets")
     catalog = load_catalog(settings)
-    late.record_due(catalog, target, label, names, reason)
-    hold.drop(catalog, {target.address(f"{name}/{label}") for name in names})
+    with alone(catalog, "weekly", "export skip"):
+        if there := [name for name in names if paths(target, [name], str(label))]:
+            raise UserError(f"{', '.join(there)} {label} is published", "Name the other datasets")
+        late.record_due(catalog, target, label, names, reason)
+        hold.drop(catalog, {target.address(f"{name}/{label}") for name in names})
     console.print(f"{label} is skipped for {', '.join(names)}")
 
 

@@ -243,4 +243,4 @@ def origins_of(manifest: DbtManifest, table: str) -> list[str]:
         return [ids[dataset.table.name] for dataset in exported]
     if any(ids[table] in dataset.lineage for dataset in exported):
         return [ids[table]]
-    return manifest.nodes[ids[table]].parents if ids[table] in manifest.nodes else []
+    return manifest.nodes[ids[table]].parents if ids[table] in manifest.nodes else [ids[table]]

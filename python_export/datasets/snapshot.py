@@ -1,15 +1,14 @@
 """The rows of a week in a dataset's table, as they stood at one snapshot: their columns, and what made them."""
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import DecimalType, IcebergType
 
 from python_common.catalog import property_keys
+from python_common.catalog.catalog import load_table
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset
@@ -65,12 +64,10 @@ def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Coll
     Raises:
         UserError: it was not built and tested for the week, or as of `of_snapshot`.
     """
-    tag = None
-    with suppress(NoSuchTableError):
-        table = catalog.load_table((dataset.table.schema, dataset.table.name))
-        # Set at the end of a build whose tests passed (macros/tag_tested.sql): not on what somebody wrote later.
-        tag = table.refs().get(f"tested-{week}")
-    if tag is None:
+    table = load_table(catalog, f"{dataset.table.schema}.{dataset.table.name}")
+    # Set at the end of a build whose tests passed (macros/tag_tested.sql): not on what somebody wrote later.
+    tag = table.refs().get(f"tested-{week}") if table else None
+    if table is None or tag is None:
         raise UserError(
             f"{dataset.model} was not built and tested for {week}",
             f"Run `dbt build --select +{dataset.model} --vars '{{week: {week}}}'`, or export without --no-build. "

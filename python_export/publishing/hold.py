@@ -1,5 +1,6 @@
 """Holds a file if its rows or totals are far off those of the weeks before, until its SHA-256 is approved."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -84,6 +85,8 @@ def review(catalog: Catalog, target: Target, factors: Mapping[str, Decimal], dra
 
 def approve(catalog: Catalog, target: Target, dataset: str, week: str, sha256: str, reason: str) -> Hold:
     """Approve the file of a week that is held, by how its SHA-256 begins; a UserError if another one is, or none."""
+    if not re.fullmatch("[0-9a-f]{12,64}", sha256):
+        raise UserError(f"'{sha256}' is not how a SHA-256 begins", "Give its first 12 digits, or all")
     address, see = target.address(f"{dataset}/{week}"), "See what is held with `lakehouse export run --dry-run`"
 
     def approved(rows: dict[str, Hold]) -> dict[str, Hold]:

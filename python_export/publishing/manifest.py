@@ -218,8 +218,8 @@ def read(target: Target, path: str) -> Manifest:
         content = json.loads(target.read(f"{path}/{MANIFEST}"))
         if int(content.get("manifest_format", FORMAT)) <= FORMAT:
             return MANIFESTS.validate_python(content)
-    # A ValidationError is a ValueError, and so is what json raises.
-    except (OSError, ValueError, TypeError, AttributeError):
+    # A ValidationError is a ValueError, and so is what json raises. Other errors of a store may pass.
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, TypeError, AttributeError):
         raise DamagedManifestError(
             f"{target.address(path)}/{MANIFEST} is missing or damaged",
             "Restore it from a backup, or let it be: the next content of that week is its next version",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 
 from python_common.catalog import commits, property_keys
+from python_common.catalog.catalog import load_table
 from python_common.errors import UserError
 from python_common.log import log
 from python_common.spark.spark_sql import Table
@@ -68,10 +68,7 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
         week_column=manifest.week_column,
     )
     snapshot_id = int(manifest.source_snapshot_id)
-    try:
-        table = catalog.load_table(manifest.source_identifier)
-    except NoSuchTableError:
-        table = None
+    table = load_table(catalog, ".".join(manifest.source_identifier))
     erased_on = table and table.properties.get(f"{property_keys.ERASED_SNAPSHOT}{snapshot_id}")
     if erased_on:
         raise SnapshotErasedError(

@@ -8,6 +8,7 @@ from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog import property_keys
+from python_common.catalog.catalog import load_table
 from python_common.config.settings import Settings
 from python_common.errors import Issue, UserError
 from python_common.spark import spark_sql
@@ -149,18 +150,18 @@ def dead_letters(states: Mapping[Topic, TopicState | Issue], dataset: Dataset, w
 
 
 def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState | Issue:
-    bronze = (topic.bronze.schema, topic.bronze.name)
-    if not catalog.table_exists(bronze):
+    table = load_table(catalog, f"{topic.bronze.schema}.{topic.bronze.name}")
+    if table is None:
         return Issue(f"behind: {topic.name} has landed nothing", object=topic.name)
     asked_at = datetime.now(UTC)
     unread: set[int] = set()
     error = ""
     try:
-        unread = unread_partitions(settings, catalog, topic.name, bronze, BROKER_SECONDS)
+        unread = unread_partitions(settings, table, topic.name, BROKER_SECONDS)
     except UserError as unavailable:
         error = unavailable.message
     # The log before a topic was recreated is no measure of the new one.
-    generation = property_keys.generation(catalog.load_table(bronze).properties)
+    generation = property_keys.generation(table.properties)
     of_topic = f" and kafka_generation = {generation}" if generation else ""
     rows = spark_sql.run(
         cursor,

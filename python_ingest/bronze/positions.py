@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
@@ -109,15 +108,12 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
     return ranges
 
 
-def unread_partitions(
-    settings: Settings, catalog: Catalog, topic: str, bronze: tuple[str, str], wait: float
-) -> set[int]:
+def unread_partitions(settings: Settings, table: Table, topic: str, wait: float) -> set[int]:
     """Return the partitions with offsets that the topic's bronze table lacks: all, if the topic was recreated.
 
     Raises:
         UserError: the broker does not answer within `wait` seconds, or its offsets do not continue the table's.
     """
-    table = catalog.load_table(bronze)
     position = position_of(table)
     state = Broker(settings, wait).describe(topic)
     if table.properties.get(property_keys.TOPIC_ID) != state.topic_id:

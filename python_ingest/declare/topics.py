@@ -1,5 +1,6 @@
 """Which topics are landed: what the dbt source files declare under config.meta.kafka."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -226,6 +227,8 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
         if not isinstance(value, str) or not value:
             raise UserError(f"{location}: {field} is missing or not text", f"Give {field} as text")
+    if not re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII):
+        raise UserError(f"{location}: {name} is not a table name of Spark", "Give `identifier` letters, digits and _")
     subjects = persons.read(meta.get("subjects"), source, f"{location}: subjects")
     try:
         declaration = Declaration(

@@ -44,6 +44,12 @@ def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     return sum(sizes) // max(1, len(sizes))
 
 
+def is_passing(message: Message) -> bool:
+    """Return whether a message is a transient error: no answer, and no reason to stop waiting."""
+    error = message.error()
+    return error is not None and passing(error)
+
+
 def read_records(settings: Settings, topic: str, span: OffsetRange, wait: float) -> Iterator[Message]:
     """Yield the committed records of an offset range in their order."""
     return (message for message in _consume(settings, topic, [span], wait) if record_position(message)[1] < span.until)
@@ -65,8 +71,7 @@ def _consume(
     try:
         while left:
             consumed = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
-            # A transient error is no answer, and no reason to stop waiting.
-            messages = [message for message in consumed if (error := message.error()) is None or not passing(error)]
+            messages = [message for message in consumed if not is_passing(message)]
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

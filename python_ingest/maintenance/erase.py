@@ -74,7 +74,8 @@ def of_sources(declarations: Iterable[Declaration], persons: Iterable[Person]) -
             )
         if not meant:
             raise UserError(
-                f"No dbt source declares the kind of person {person.kind}",
+                # Not quoted: it may be the id.
+                "No dbt source declares the kind of person of a --subject",
                 f"Choose from {', '.join(kinds) or 'none'}, or declare it in config.meta.subjects of the source tables",
             )
         resolved.append(replace(person, kind=meant[0]))

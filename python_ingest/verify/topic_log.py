@@ -75,7 +75,8 @@ class TopicLog:
         piece: list[pa.RecordBatch] = []
         silent, after = 0.0, first
         while after < until:
-            messages = self._consumer.consume(min(RECORDS_PER_CALL, until - after), SECONDS_PER_CALL)
+            consumed = self._consumer.consume(min(RECORDS_PER_CALL, until - after), SECONDS_PER_CALL)
+            messages = [message for message in consumed if not consumer.is_passing(message)]
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= self._wait:
                 raise consumer.unanswered(self._settings, self._topic, KafkaError(KafkaError._TIMED_OUT))

@@ -83,5 +83,6 @@ def _person(text: str) -> Person:
 def _record(text: str) -> Record:
     topic, *position = text.split(":")
     if not topic or len(position) not in (2, 3) or not all(part.isascii() and part.isdigit() for part in position):
-        raise UserError(f"--offset {text} does not name a record", "Write it as topic:partition:offset")
+        # Not quoted either: it may be what was meant as --subject.
+        raise UserError("An --offset does not name a record", "Write it as topic:partition:offset")
     return record_at(topic, position)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
@@ -25,9 +24,9 @@ from python_dbt.pii.flows import RESTRICTED
 from python_dbt.project import Project
 from python_export.csv.unload import UnloadBucket
 from python_export.datasets import declared
-from python_export.notify import outbox, page
+from python_export.notify import page
 from python_export.notify.exported import Exported
-from python_export.publishing.target import Target, open_target
+from python_export.publishing.target import Target
 from python_export.readiness import completeness
 from python_export.run import Exporter
 from python_ingest.declare.topics import MODELS_DIR, Declaration, read_declarations
@@ -98,7 +97,7 @@ class Erasure:
         for name, count in rows.items():
             console.print(f"{name}: {count:,} rows" + (" would be erased" if dry else ""))
         is_new = not before or before[-1].state == DONE
-        targets, not_searched = self._targets(catalog)
+        targets, not_searched = published.targets(self.settings, catalog)
         versions = self._versions(targets, not_searched)
         for path, count in versions.items():
             is_there = f"is published and holds {count:,} rows of the person, masked"
@@ -242,17 +241,6 @@ class Erasure:
         sources = {*self._sources(receipt).values()}
         built = (node for node in manifest.nodes.values() if node.resource_type in ("model", "snapshot"))
         return {node.table for node in built if not sources.isdisjoint(manifest.ancestors(node.unique_id))}
-
-    def _targets(self, catalog: Catalog) -> tuple[list[Target], list[str]]:
-        """Return the export roots that versions were published to, and those that this machine cannot open."""
-        targets, missing = [open_target(self.settings)], []
-        known = {entry.export_root for entry in outbox.entries(catalog) if entry.mail != outbox.DROPPED}
-        for root in sorted(filter(None, known - {targets[0].address("")})):
-            if "://" in root or Path(root).is_dir():
-                targets.append(open_target(self.settings.changed(export_root=root)))
-            else:
-                missing.append(f"{root} is missing; `lakehouse export outbox drop` removes versions that are deleted")
-        return targets, missing
 
     def _versions(self, targets: list[Target], not_searched: list[str]) -> dict[str, int]:
         spark, persons = LazySparkSession(self.settings), self.persons

@@ -8,17 +8,19 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from python_common import pii_key
+from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
-from python_export.notify import index, page
+from python_export.notify import index, outbox, page
 from python_export.publishing.manifest import Manifest, paths, read
 from python_export.publishing.publish import changes_after
-from python_export.publishing.target import Target, staging
+from python_export.publishing.target import Target, open_target, staging
 from python_ingest.maintenance.erase import Person
 
 # The clock of a store may be ahead.
@@ -53,6 +55,20 @@ def person_columns(manifest: DbtManifest) -> PersonColumns:
         {name: column.meta.get("subjects", ()) for name, column in node.columns.items()}
         for node in manifest.nodes.values()
     )
+
+
+def targets(settings: Settings, catalog: Catalog) -> tuple[list[Target], list[str]]:
+    """Return the export roots that versions were published to, and those that this machine cannot open."""
+    opened, missing = [open_target(settings)], []
+    entries = outbox.entries(catalog)
+    used = {entry.export_root for entry in entries if entry.mail != outbox.DROPPED}
+    # Those whose rows are all dropped, too: that ends notifications, and deletes no file.
+    for root in sorted(filter(None, {entry.export_root for entry in entries} - {opened[0].address("")})):
+        if "://" in root or Path(root).is_dir():
+            opened.append(open_target(settings.changed(export_root=root)))
+        elif root in used:
+            missing.append(f"{root} is missing; `lakehouse export outbox drop` removes versions that are deleted")
+    return opened, missing
 
 
 def find(
@@ -95,6 +111,9 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
     """
     changed = []
     for target in targets:
+        # A root that could not be searched is not asked again.
+        if not any(address.startswith(target.address("")) for address in addresses):
+            continue
         if versions := [path for path in paths(target) if target.address(path) in addresses]:
             page.withdraw(target, versions, REASON)
             changed.append(target)

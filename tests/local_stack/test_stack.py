@@ -209,8 +209,11 @@ def test_a_command_on_a_temporary_stack_finds_landed_sample_data_and_its_exit_co
 def test_a_process_that_dies_at_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such setting: colour')"]
     service = Service("demo", tmp_path, lambda: command, ports={}, answers=lambda: False)
-    with pytest.raises(UserError, match=r"(?s)demo died at start.*no such setting: colour"):
+    service.log.write_text("a value of an earlier life\n")
+    with pytest.raises(UserError, match=r"(?s)demo died at start.*no such setting: colour") as died:
         service.start()
+    assert "earlier life" not in str(died.value)
+    assert (tmp_path / "demo.log.1").read_text() == "a value of an earlier life\n"
 
 
 def test_a_pid_that_belongs_to_a_stranger_is_left_alone(tmp_path: Path) -> None:

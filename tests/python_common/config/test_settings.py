@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from local_stack.stack import write_env_file
+from python_common.config.deadline import Limits
 from python_common.config.environment import environment, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.config.variables import fields
@@ -50,6 +51,10 @@ def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
         ("LAKEHOUSE_THRIFT_PORT", "65536", "is not the number of a port"),
         ("LAKEHOUSE_EXPORT_BOM", "yes", "is 'yes'. Set it to true or false"),
         ("LAKEHOUSE_EXPORT_DELAY", "soon", "is 'soon', which is not a duration. Write it like 500ms"),
+        ("LAKEHOUSE_LOCK_TIMEOUT", "99999999999w", "is '99999999999w', which is not a duration"),
+        ("LAKEHOUSE_EXPORT_DELAY", "5301w", "is '5301w', which is not a duration"),
+        ("LAKEHOUSE_EXPORT_ROOT", "s3://KEY:SECRET@bucket/prefix", "holds credentials"),
+        ("LAKEHOUSE_EXPORT_UNLOAD", "s3a://KEY:SECRET@bucket/prefix", "holds credentials"),
         ("LAKEHOUSE_EXPORT_URL", "ftp://files", "is not a URL"),
         ("LAKEHOUSE_EXPORT_UNLOAD", "s3://unloads", "is s3://unloads. Write it as s3a://bucket/prefix"),
         ("LAKEHOUSE_EXPORT_UNLOAD", "s3a:///unloads", "is s3a:///unloads. Write it as s3a://bucket/prefix"),
@@ -58,7 +63,9 @@ def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
 def test_a_malformed_variable_is_named(name: str, value: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
         from_environment({**COMPLETE, name: value})
+        Limits.of({name: value})
     assert str(caught.value).startswith(f"{name} {words}")
+    assert "SECRET" not in str(caught.value)
 
 
 def test_a_variable_that_is_empty_counts_as_not_set() -> None:
@@ -68,6 +75,7 @@ def test_a_variable_that_is_empty_counts_as_not_set() -> None:
 
 def test_the_staging_directory_is_in_the_home_wherever_a_command_runs() -> None:
     assert from_environment({**COMPLETE, "LAKEHOUSE_HOME": "here"}).export_staging == Path.cwd() / "here/export-staging"
+    assert from_environment({**COMPLETE, "LAKEHOUSE_EXPORT_STAGING": "s"}).export_staging == Path.cwd() / "s"
 
 
 def test_other_values_are_checked_as_those_of_the_environment_are() -> None:
@@ -89,6 +97,18 @@ def test_the_env_file_means_the_same_to_python_and_a_shell(tmp_path: Path, monke
     script = f". {path}; printenv ODD LAKEHOUSE_CATALOG_URI"
     shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert shell.stdout.splitlines() == [values["ODD"], values["LAKEHOUSE_CATALOG_URI"]]
+
+
+def test_an_env_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    for text in ("export KEY\n", "export KEY='no end\n"):
+        (tmp_path / "env").write_text(text)
+        with pytest.raises(UserError, match=r"env cannot be read \(not lines of KEY=value\)\. Correct the file"):
+            environment()
+    (tmp_path / "env").unlink()
+    (tmp_path / "env").mkdir()
+    with pytest.raises(UserError, match=r"env cannot be read \(Is a directory\)"):
+        environment()
 
 
 def test_a_mail_server_that_is_set_gets_nothing_of_the_local_ones(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -287,16 +288,22 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
 def test_a_topic_whose_table_cannot_be_read_is_the_only_issue(stack: Settings) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
-    names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "good")]
-    absent, foreign, good = (Topic(name, Table("bronze_tests", name)) for name in names)
+    names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "damaged", "good")]
+    absent, foreign, damaged, good = (Topic(name, Table("bronze_tests", name)) for name in names)
     catalog.create_table(("bronze_tests", foreign.name), pa.schema([("other", pa.string())]))
+    metadata = catalog.create_table(("bronze_tests", damaged.name), BRONZE).metadata_location
+    Path(metadata.removeprefix("file://")).write_text("{")
+    # The catalog has what it created in memory.
+    catalog = load_catalog(stack.changed(catalog_uri=f"{stack.catalog_uri}&a=1"))
     table = catalog.create_table(("bronze_tests", good.name), BRONZE)
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
     table.append(pa.Table.from_pylist([row], BRONZE))
     with thrift.connect(stack) as cursor:
-        datasets = [replace(DATASET, topics=(absent, foreign, good))]
+        datasets = [replace(DATASET, topics=(absent, foreign, damaged, good))]
         states = read_topic_states(stack, cursor, catalog, datasets)
-    first, second = check(states, datasets, WEEK, GRACE)[0]
+    first, second, third = check(states, datasets, WEEK, GRACE)[0]
     assert (first.object, first.message) == (absent.name, f"behind: {absent.name} has landed nothing")
     assert second.object == foreign.name
     assert second.message.startswith(f"Spark failed to read how far {foreign.name} is: ")
+    assert third.object == damaged.name
+    assert f"the metadata of bronze_tests.{damaged.name}, is missing or damaged" in third.message

@@ -164,11 +164,13 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:
     manifest["nodes"]["model.p.list"] = node("list", "model.p.stg_sales")
     known = parsed(manifest)
-    origins = {table: declared.origins_of(known, table) for table in ("fct_sales", "users", "list", "unknown")}
+    tables = ("fct_sales", "users", "list", "other", "unknown")
+    origins = {table: declared.origins_of(known, table) for table in tables}
     assert origins == {
         "fct_sales": ["model.p.fct_sales"],
         "users": ["source.p.users"],
         "list": ["model.p.stg_sales"],
+        "other": ["source.p.other"],
         "unknown": ["model.p.exp_weekly__one", "model.p.exp_weekly__two"],
     }
 

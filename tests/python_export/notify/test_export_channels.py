@@ -77,6 +77,17 @@ def test_a_recipient_who_left_the_list_is_not_waited_for(site: Site, mailbox: Ma
     assert mailbox.accepted_for == [["a@example.com"]]
 
 
+@pytest.mark.parametrize("host", ["mail..example.com", f"{'a' * 64}.example.com"])
+def test_a_mail_server_whose_name_cannot_be_looked_up_costs_no_other_channel(
+    site: Site, mailbox: Mailbox, webhook: Calls, host: str
+) -> None:
+    site.publish("a")
+    [error] = site.notify(mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url, "LAKEHOUSE_SMTP_HOST": host})
+    assert f"The mail server at {host}" in error
+    assert "Check LAKEHOUSE_SMTP_HOST" in error
+    assert len(webhook.received) == 1
+
+
 def test_what_a_dead_mail_server_did_not_take_is_taken_later(site: Site, mailbox: Mailbox) -> None:
     for week in (WEEK, NEXT_WEEK):
         site.publish("a", week)

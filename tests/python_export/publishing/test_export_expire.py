@@ -20,7 +20,7 @@ from python_export.publishing.target import Target
 from python_export.publishing.versions import tag_snapshot
 from python_export.variables import Channels
 from tests.python_export.conftest import Command, source_of
-from tests.python_export.publishing.test_export_publish import publish_file
+from tests.python_export.publishing.test_export_publish import overwrite, publish_file
 from tests.support.hostile_rows import draft, hostile_rows
 
 OLDEST, OLD, NEW = "2020-W51", "2020-W52", "2020-W53"
@@ -105,7 +105,7 @@ def test_the_newest_week_of_a_dataset_stays_however_old(
     assert hold.TABLE.rows(catalog).keys() == {address}
 
 
-@pytest.mark.parametrize("step", ["tag", "files"])
+@pytest.mark.parametrize("step", ["tag", "files", "report"])
 def test_an_expiry_that_was_cut_off_is_completed(
     published: list[str], target: Target, catalog: Catalog, expire: Command, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,10 +113,27 @@ def test_an_expiry_that_was_cut_off_is_completed(
         raise OSError
 
     with monkeypatch.context() as broken:
-        broken.setattr(*((commits, "remove_tag") if step == "tag" else (type(target), "remove")), cut_off)
+        steps = {"tag": (commits, "remove_tag"), "files": (type(target), "remove"), "report": (type(target), "delete")}
+        broken.setattr(*steps[step], cut_off)
         assert isinstance(expire().exception, OSError)
     assert published[0] in paths(target)
     assert outbox.missing_versions(catalog, target) == []
     assert expire().exit_code == 0
+    for week in (OLDEST, OLD):
+        with pytest.raises(FileNotFoundError):
+            target.read(report_path(IsoWeek.parse(week)))
     assert paths(target) == published[3:]
     assert tags(catalog) == {"W53-v1"}
+
+
+def test_a_version_whose_manifest_cannot_be_read_is_named_and_the_others_are_gone(
+    published: list[str], target: Target, catalog: Catalog, expire: Command
+) -> None:
+    overwrite(target, f"{published[0]}/manifest.json", b"{")
+    done = expire("--json")
+    assert f"events/{OLDEST}/v1/manifest.json is missing or damaged" in str(done.exception)
+    assert [version["week"] for version in json.loads(done.stdout)] == [OLDEST, OLD]
+    assert paths(target) == [published[0], published[3]]
+    feed = json.loads(target.read("versions.json"))
+    assert [version["week"] for version in feed["datasets"]["events"]] == [NEW]
+    assert target.read(report_path(IsoWeek.parse(OLDEST))) == b"<p>"

@@ -131,6 +131,8 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
 
     for wrong, issue in (
         (("order", "--sha256", sha256()), "order 2020-W53 is not held"),
+        (("events", "--sha256", ""), "'' is not how a SHA-256 begins"),
+        (("events", "--sha256", sha256()[:11]), f"'{sha256()[:11]}' is not how a SHA-256 begins"),
         (("events", "--sha256", sha256("b")), f"events 2020-W53 is held with another file, {sha256()}: "),
     ):
         refused = approve(*wrong)

@@ -15,7 +15,8 @@ from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
 from python_common.config.settings import Settings
-from python_common.errors import Issue, UserError
+from python_common.errors import DeadlineError, Issue, UserError
+from python_common.locks.lease import alone
 from python_common.weeks import IsoWeek, weeks_between, weeks_label
 from python_dbt.run import FIGURES_TABLE
 from python_export.cli import run as cli
@@ -244,7 +245,11 @@ def test_a_restatement_names_dataset_week_and_reason(
 
 
 def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
-    exports: Exports, offline_settings: Settings, exports_declared: object, export: Command
+    exports: Exports,
+    offline_settings: Settings,
+    exports_declared: object,
+    export: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = {("events", week): figures() for week in (OLD, NEW)}
     exports.publish("events", OLD, now)
@@ -259,6 +264,10 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert isinstance(unknown.exception, UserError)
     assert exports.due(now) == {NEW: ["events"]}
 
+    with monkeypatch.context() as patch, alone(exports.catalog, "weekly", f"weekly {NEW}"):
+        patch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "100ms")
+        waited = export(offline_settings, "skip", "--week", NEW, "--reason", "a holiday", "events")
+    assert isinstance(waited.exception, DeadlineError)
     skipped = export(offline_settings, "skip", "--week", NEW, "--reason", "a holiday", "events")
     assert (skipped.exit_code, skipped.output) == (0, f"{NEW} is skipped for events\n")
     assert exports.due(now) == {}

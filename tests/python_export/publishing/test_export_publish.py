@@ -570,6 +570,17 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     assert pointer(target)["version"] == 2
 
 
+def test_a_manifest_that_its_store_does_not_hand_over_is_not_called_damaged(target: Target, tmp_path: Path) -> None:
+    publish_content(target, "note\na\n")
+    manifest = Path(target.address("events/2020-W53/v1/manifest.json"))
+    manifest.parent.chmod(0o755)
+    manifest.unlink()
+    manifest.symlink_to(manifest)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        publish_content(target, "note\na\n")
+    assert paths(target) == ["events/2020-W53/v1"]
+
+
 def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_with_them(target: Target) -> None:
     path = publish_content(target, "note\na\n").manifest.path
     written = json.loads(target.read(f"{path}/manifest.json"))

@@ -63,6 +63,10 @@ def test_the_projects_own_sources_name_the_tables_that_other_tools_rely_on() -> 
         (GOOD.replace("{topic: refunds}", "refunds"), ["table refunds", "kafka is not a mapping"]),
         (GOOD.replace("{topic: refunds}", "{key: string}"), ["table refunds", "kafka.topic is missing"]),
         (GOOD.replace("{topic: refunds}", "{topic: 7}"), ["table refunds", "kafka.topic is missing or not text"]),
+        *(
+            (GOOD.replace("name: refunds", f"name: {name}"), [f"{name} is not a table name of Spark", "`identifier`"])
+            for name in ("re-funds", "shop.refunds", "7up", "réfunds")
+        ),
         (GOOD.replace("key: avro", "key: json"), ["table sales", "kafka.key is 'json'", "string, avro, bytes"]),
         (GOOD.replace("on_error: stop", "on_error: ignore"), ["table sales", "kafka.on_error is 'ignore'"]),
         (GOOD.replace("on_error", "onerror"), ["table sales", "kafka.onerror is not a known field"]),
@@ -287,7 +291,7 @@ def test_a_person_is_one_of_a_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"user is a kind of person in 2 sources.* Name one of shop\.user, till\.user"):
         erase.of_sources(both, [user])
     with pytest.raises(
-        UserError, match=r"kind of person shop\.customer\. Choose from shop\.user, till\.customer, till\.u"
+        UserError, match=r"kind of person of a --subject\. Choose from shop\.user, till\.customer, till\.u"
     ):
         erase.of_sources(both, [Person("shop.customer", "42")])
 

@@ -11,15 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from python_common import pii_key
+from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_export.datasets.dictionary import Field
-from python_export.notify import index
+from python_export.notify import index, outbox
 from python_export.notify.messages import report_path
 from python_export.publishing.manifest import paths, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
+from python_export.variables import Channels
 from python_ingest.maintenance.erase import Person
 from python_jobs.erase import published
 from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
@@ -102,6 +104,28 @@ def test_what_cannot_be_searched_is_named(offline_settings: Settings, tmp_path: 
         f"{second}: its file cannot be read (InvalidInputException)",
     ]
     assert fourth not in str(not_searched)
+
+
+def test_a_root_is_searched_as_long_as_it_is_there_or_its_rows_are_not_dropped(
+    offline_settings: Settings, tmp_path: Path
+) -> None:
+    catalog = load_catalog(offline_settings, create=True)
+    roots = {name: str(tmp_path / name) for name in ("there", "dropped", "gone", "gone and dropped")}
+    for root in roots.values():
+        target = open_target(offline_settings.changed(export_root=root))
+        publish_note(target, "42", persons=CUSTOMERS)
+        outbox.record_versions(catalog, target, Channels.of({}), [])
+    dropped = [key for key, entry in outbox.TABLE.rows(catalog).items() if entry.export_root.endswith("dropped")]
+    outbox.drop(catalog, dropped)
+    for name in ("gone", "gone and dropped"):
+        Path(roots[name]).rename(tmp_path / f"{name} elsewhere")
+    known, missing = published.targets(offline_settings, catalog)
+    assert [target.address("") for target in known[1:]] == [roots["dropped"], roots["there"]]
+    assert [line.partition(" is missing")[0] for line in missing] == [roots["gone"]]
+    addresses = find(known, [PERSON], (), {}, [])
+    assert len(addresses) == 2
+    published.withdraw(known, addresses)
+    assert find(known, [PERSON], (), {}, []) == {}
 
 
 def test_reports_and_list_of_a_root_show_nothing_that_an_erasure_withdraws(
