@@ -13,7 +13,7 @@ brands as (
 
     select
         brand,
-        sum(quantity) as quantity,
+        try_sum(quantity) as quantity,
         sum(total_amount) as product_sales
     from product_sales
     group by brand
@@ -26,7 +26,7 @@ final as (
         brand,
         quantity,
         product_sales,
-        product_sales / sum(product_sales) over () as sales_share
+        try_divide(product_sales, sum(product_sales) over ()) as sales_share
     from brands
 
 )

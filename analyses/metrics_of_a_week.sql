@@ -35,7 +35,7 @@ of_lines as (
     select
         count(distinct order_key) as orders,
         count(*) as order_lines,
-        sum(quantity) as pieces,
+        try_sum(quantity) as pieces,
         count(distinct customer_key) as active_customers,
         sum(line_amount) as gross_order_value,
         sum(line_amount) / count(distinct order_key) as average_order_value

@@ -25,7 +25,7 @@ final as (
         payment_method,
         payment_count,
         paid_amount,
-        paid_amount / sum(paid_amount) over () as paid_share
+        try_divide(paid_amount, sum(paid_amount) over ()) as paid_share
     from payment_methods
 
 )

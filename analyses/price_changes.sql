@@ -5,9 +5,12 @@ with versions as (
         product_name,
         price,
         valid_from,
-        lag(price) over (partition by product_id order by valid_from, version_key) as price_before
+        lag(price) over (partition by product_id order by valid_from) as price_before
     from {{ ref('dim_products_history') }}
-    where not is_deleted
+    where
+        not is_deleted
+        -- of changes at one moment the last one counts
+        and (valid_to is null or valid_to > valid_from)
 
 ),
 

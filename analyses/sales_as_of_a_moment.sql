@@ -4,7 +4,7 @@ with product_sales as (
         ordered_week,
         quantity,
         total_amount
-    from {{ ref('fct_product_sales') }} timestamp as of '{{ as_of_instants()[0] }}'
+    from {{ ref('fct_product_sales') }} timestamp as of '{{ as_of_instants() | last }}'
     where ordered_week is not null
 
 ),
@@ -14,7 +14,7 @@ final as (
     select
         ordered_week,
         count(*) as item_count,
-        sum(quantity) as quantity,
+        try_sum(quantity) as quantity,
         sum(total_amount) as product_sales
     from product_sales
     group by ordered_week

@@ -48,7 +48,7 @@
     {% set dead = 'count(decode_error)' %}
     {% set dead_or_tombstone =
         'count(*) - count(kafka_raw_value) filter (where decode_error is null)' %}
-    {% call(topic) every_topic(separator='') %}
+    {% call(topic) every_topic() %}
         {% set bronze, deduplicated = source(topic.source, topic.table), ref(topic.deduplicated) %}
         {% set read = ' where ingest_batch <= ' ~ read_until(table_properties(deduplicated)) %}
         {% set landed, staged = bronze ~ read, ref(topic.staged) ~ read %}

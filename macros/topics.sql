@@ -7,7 +7,7 @@
 {# The caller's SQL once per topic. It gets the topic's source and table; the staging model and the column
    that identifies a row in it; the model with one row of each key, and which of its rows those are, all if it is left
    out; and whether staging keeps tombstones. #}
-{% macro every_topic(separator='union all') %}
+{% macro every_topic() %}
     {%- for topic in [
         dict(source='payments', table='payments', staged='stg_payments__payments', key='order_id',
             deduplicated='int_payments_deduplicated'),
@@ -27,7 +27,6 @@
             deduplicated='int_order_items_deduplicated', keeps_tombstones=true),
     ] %}
     {{ caller(topic) }}
-    {{ separator if not loop.last }}
     {%- endfor -%}
 {% endmacro %}
 

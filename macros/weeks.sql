@@ -67,12 +67,13 @@
 {% endmacro %}
 
 
-{# Whether an event time can be right: from this century, and at most an hour ahead of its record's timestamp. This
-   does not depend on when the record lands. #}
+{# Whether an event time can be right: from 2000 on, of a year that a label can have, and at most an hour ahead of its
+   record's timestamp. This does not depend on when the record lands. #}
 {% macro is_event_time_valid(moment, recorded_at='kafka_timestamp') -%}
     coalesce(
         {{ moment }} >= timestamp '2000-01-01 00:00:00'
-        and {{ moment }} <= {{ recorded_at }} + interval 1 hour,
+        and year({{ moment }}) < 10000
+        and {{ moment }} <= try_add({{ recorded_at }}, interval 1 hour),
         false
     )
 {%- endmacro %}
@@ -84,7 +85,7 @@
 {%- endmacro %}
 
 
-{# The moment by which a week counts what its files exclude: the event's if it is valid, else that of the newest
+{# The moment by which a week counts what its files exclude: the event's if it is valid, else that of the
    record of `row`, else when that landed. #}
 {% macro reporting_at(moment, is_valid, row) -%}
     case

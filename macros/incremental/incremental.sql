@@ -5,7 +5,7 @@
       history is gone;
     - the batches that a run reads are decided when it runs, by the properties of its table
       (macros/incremental/watermark.sql), and filled into the compiled SQL;
-    - each run compares its columns with the yml and the table (macros/incremental/columns.sql);
+    - each run that writes compares its columns with the yml and the table (macros/incremental/columns.sql);
     - a model that is as its last run left it, with the same inputs, is skipped (macros/state/node_states.sql).
 
     Config incremental_strategy decides what a run does with the rows that it computes:

@@ -36,8 +36,8 @@
         {# a number that is too short to be a card's would be visible in full #}
         nullif(regexp_extract({{ value }}, '^[0-9]{8,15}([0-9]{4})$', 1), '')
     {%- elif mask == 'initials' -%}
-        {# three stars whatever the length #}
-        regexp_replace({{ value }}, '([^ ])[^ ]*', '$1***')
+        {# three stars whatever the length; a name of one letter would be visible in full #}
+        regexp_replace({{ value }}, '([^ ])[^ ]+|[^ ]', '$1***')
     {%- elif mask == 'postal_area' -%}
         {# the first two characters, of codes that have at least two more #}
         nullif(regexp_extract({{ value }}, '^(..)..+$', 1), '')

@@ -31,6 +31,10 @@
             [counted(payments)], [counted(in_either)]
         ),
         row_count_check(
+            'trades = fct_trades', ref('fct_trades'),
+            [counted(ref('int_trades_deduplicated'))], [counted(ref('fct_trades'))]
+        ),
+        row_count_check(
             'lengths of the arrays = order lines', lines,
             [counted(ref('int_store_orders_deduplicated'), 'coalesce(sum(greatest(size(order_lines), 0)), 0)')],
             [counted(lines ~ " where order_key like 'store-%'")]

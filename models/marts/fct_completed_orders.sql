@@ -62,7 +62,7 @@ final as (
     select
         -- keys
         payments.order_id,
-        orders.customer_id,
+        coalesce(orders.customer_id, -1) as customer_id,
 
         -- attributes
         orders.order_status,

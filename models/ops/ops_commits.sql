@@ -1,7 +1,7 @@
 {{ config(materialized='ephemeral', follows='sources') }}
 
 -- Read by name where a topic has landed; dbt learns here which topics there are.
-{% call(topic) every_topic(separator='') %}
+{% call(topic) every_topic() %}
 -- depends_on: {{ source(topic.source, topic.table) }}
 {% endcall %}
 

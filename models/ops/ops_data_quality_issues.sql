@@ -15,6 +15,7 @@
     (ref('int_store_orders_deduplicated'), 'ordered_at', no_time, 'not is_event_time_valid'),
     (ref('int_orders_deduplicated'), 'ordered_at', no_time,
         'not is_deleted and not is_event_time_valid'),
+    (ref('int_trades_deduplicated'), 'traded_at', no_time, 'not is_event_time_valid'),
     (ref('int_store_orders_deduplicated'), 'order_lines', 'missing: no order line',
         'coalesce(size(order_lines), 0) <= 0'),
     (ref('stg_payments__payments'), 'amount', too_large, 'is_amount_overflow'),

@@ -42,7 +42,7 @@ def test_the_text_of_each_mask_is_the_one_that_lakes_are_masked_with() -> None:
         "customer": "887f7286666322da",
         "email": "b0fac5ba7becc1bb",
         "card_number": "22f2b8912b4181c8",
-        "person_name": "3bdef2a6b07253e5",
+        "person_name": "e72eafb82737f542",
         "postal_code": "a23688287c92f1bc",
         "birth": "3a5e3912e898c7a1",
         "registration": "76219c00f35c8e35",

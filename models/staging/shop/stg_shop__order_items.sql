@@ -13,9 +13,9 @@ final as (
         -- key
         try_cast(coalesce(orderitemid, kafka_key.orderitemid) as bigint) as order_item_id,
 
-        -- foreign keys
+        -- foreign keys: -1 is the unknown one of the dimension
         try_cast(orderid as bigint) as order_id,
-        try_cast(productid as bigint) as product_id,
+        nullif(try_cast(productid as bigint), -1) as product_id,
 
         -- attributes
         try_cast(quantity as bigint) as quantity,

@@ -13,8 +13,8 @@ final as (
         -- key
         try_cast(coalesce(orderid, kafka_key.orderid) as bigint) as order_id,
 
-        -- foreign keys
-        try_cast(customerid as bigint) as customer_id,
+        -- foreign keys: -1 is the unknown one of the dimension
+        nullif(try_cast(customerid as bigint), -1) as customer_id,
 
         -- attributes: the shop omits the channel for online
         {{ clean_text('status') }} as order_status,
