@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-from python_common.spark import spark_sql, thrift
+from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.csv.compare import verify
 from python_export.csv.csv_file import connect
@@ -27,7 +27,7 @@ WEEK = IsoWeek(2026, 46)
 DATASET = Dataset(
     name="order_lines",
     model="exp_weekly__order_lines",
-    table=spark_sql.Table("exports", "exp_weekly__order_lines"),
+    table="exports.exp_weekly__order_lines",
     key=("order_line_key",),
     order_by=("ordered_at", "order_line_key"),
     topics=(),
@@ -69,7 +69,7 @@ def export(settings: Settings, directory: Path) -> Figures:
 
 
 def _current(catalog: Catalog) -> snapshot.Source:
-    table = catalog.load_table((DATASET.table.schema, DATASET.table.name))
+    table = catalog.load_table(DATASET.table)
     [newest] = table.history()[-1:]
     return snapshot.of_snapshot(DATASET, table, newest.snapshot_id)
 

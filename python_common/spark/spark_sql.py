@@ -1,7 +1,6 @@
 """What the steps that speak to Spark share: quoting, and errors that fit on a line."""
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from pyhive import hive
@@ -17,22 +16,14 @@ ERROR = re.compile(r"(?:\[(?P<condition>[\w.]+)\] )?[\w.$]*?(?P<type>\w+(?:Excep
 ABOUT_THE_STATEMENT = ("AnalysisException", "ParseException")
 
 
-@dataclass(frozen=True)
-class Table:
-    """The namespace and name of a table in the catalog."""
-
-    schema: str
-    name: str
-
-
 def identifier(name: str) -> str:
     """Return a column or table name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def relation(table: Table) -> str:
-    """Return a table's full name."""
-    return ".".join(identifier(part) for part in (CATALOG_NAME, table.schema, table.name))
+def relation(table: str) -> str:
+    """Return the full name of a table, given as schema.name."""
+    return ".".join(map(identifier, (CATALOG_NAME, *table.split("."))))
 
 
 def literal(text: str) -> str:

@@ -11,7 +11,6 @@ from sqlglot.errors import ParseError
 
 from python_common.config.variables import seconds
 from python_common.errors import UserError
-from python_common.spark.spark_sql import Table
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_export.datasets import dictionary
@@ -33,7 +32,7 @@ class Topic:
     """
 
     name: str
-    bronze: Table
+    bronze: str
     max_dead_letters: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     producer: str | None = None
     silence: timedelta | None = None
@@ -47,7 +46,7 @@ class Events:
     """
 
     model: str
-    table: Table
+    table: str
     at: str
     where: str = ""
     by: str = ""
@@ -71,7 +70,7 @@ class Dataset:
 
     name: str
     model: str
-    table: Table
+    table: str
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     topics: tuple[Topic, ...]
@@ -152,7 +151,7 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
     return Dataset(
         name=node.name.removeprefix(PREFIX),
         model=node.name,
-        table=Table(node.schema, node.alias),
+        table=node.table,
         key=key,
         order_by=order_by,
         topics=tuple(sorted(topics, key=lambda topic: topic.name)),
@@ -204,7 +203,7 @@ def _topic(source: Node) -> Topic:
     kafka = source.meta["kafka"]
     limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
     silence = timedelta(seconds=seconds(text)) if (text := kafka.get("silence")) else None
-    return Topic(kafka["topic"], Table(source.schema, source.identifier), limit, kafka.get("producer"), silence)
+    return Topic(kafka["topic"], source.table, limit, kafka.get("producer"), silence)
 
 
 def _events_of(manifest: DbtManifest, node: Node, kind: str) -> tuple[Events, ...]:
@@ -227,7 +226,7 @@ def _events(manifest: DbtManifest, declared: dict[str, str]) -> Events:
             raise UserError(
                 f"'{sql}', by which events of {node.name} are counted, is not one expression", "Correct it"
             ) from None
-    return Events(node.name, Table(node.schema, node.alias), declared["at"], **rest)
+    return Events(node.name, node.table, declared["at"], **rest)
 
 
 def origins_of(manifest: DbtManifest, table: str) -> list[str]:
@@ -240,7 +239,7 @@ def origins_of(manifest: DbtManifest, table: str) -> list[str]:
     ids |= {source.identifier: source.unique_id for source in manifest.sources.values()}
     exported = of_manifest(manifest).values()
     if table not in ids:
-        return [ids[dataset.table.name] for dataset in exported]
+        return [ids[dataset.table.rpartition(".")[2]] for dataset in exported]
     if any(ids[table] in dataset.lineage for dataset in exported):
         return [ids[table]]
     return manifest.nodes[ids[table]].parents if ids[table] in manifest.nodes else [ids[table]]

@@ -64,7 +64,7 @@ def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Coll
     Raises:
         UserError: it was not built and tested for the week, or as of `of_snapshot`.
     """
-    table = load_table(catalog, f"{dataset.table.schema}.{dataset.table.name}")
+    table = load_table(catalog, dataset.table)
     # Set at the end of a build whose tests passed (macros/tag_tested.sql): not on what somebody wrote later.
     tag = table.refs().get(f"tested-{week}") if table else None
     if table is None or tag is None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from pyiceberg.catalog import Catalog
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_exponential
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
@@ -263,4 +263,4 @@ def _pause(state: RetryCallState) -> float:
     """Return how long to wait: twice as long each time, or longer if the channel asks for it."""
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, TemporaryError) else 0.0
-    return max(asked, min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (state.attempt_number - 1)))
+    return max(asked, wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)(state))

@@ -156,10 +156,9 @@ class Manifest:
         return [self, *self.files]
 
     @property
-    def source_identifier(self) -> tuple[str, str]:
+    def source_identifier(self) -> str:
         """Schema and name of the table that the version was made from."""
-        _, schema, name = self.source_table.split(".")
-        return schema, name
+        return self.source_table.partition(".")[2]
 
     def text(self) -> str:
         """Return it as JSON."""

@@ -277,7 +277,7 @@ def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterab
         small_groups=SmallGroups(threshold=threshold, suppressed=facts.suppressed)
         if threshold and facts.suppressed is not None
         else None,
-        source_table=f"{CATALOG_NAME}.{source.dataset.table.schema}.{source.dataset.table.name}",
+        source_table=f"{CATALOG_NAME}.{source.dataset.table}",
         source_snapshot_id=str(source.snapshot_id),
         source_snapshots=json.loads(made.get(property_keys.SOURCES) or "{}") or None,
         week_column=source.dataset.week_column,

@@ -10,7 +10,6 @@ from python_common.catalog import commits, property_keys
 from python_common.catalog.catalog import load_table
 from python_common.errors import UserError
 from python_common.log import log
-from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
 from python_export.csv.unload import unload
@@ -33,9 +32,7 @@ def tag_snapshot(catalog: Catalog, target: Target, manifest: Manifest) -> None:
         UserError: others commit to the table all the time.
     """
     # Another snapshot has the tag if the version was moved away and published again.
-    commits.tag(
-        catalog, ".".join(manifest.source_identifier), tag_name(target, manifest), int(manifest.source_snapshot_id)
-    )
+    commits.tag(catalog, manifest.source_identifier, tag_name(target, manifest), int(manifest.source_snapshot_id))
 
 
 def remove_version(catalog: Catalog, target: Target, path: str) -> None:
@@ -46,7 +43,7 @@ def remove_version(catalog: Catalog, target: Target, path: str) -> None:
         UserError: others commit to the table all the time.
     """
     manifest = read(target, path)
-    commits.remove_tag(catalog, ".".join(manifest.source_identifier), tag_name(target, manifest))
+    commits.remove_tag(catalog, manifest.source_identifier, tag_name(target, manifest))
     target.remove(path)
 
 
@@ -60,7 +57,7 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
     dataset = Dataset(
         name=manifest.dataset,
         model=manifest.source_table,
-        table=Table(*manifest.source_identifier),
+        table=manifest.source_identifier,
         key=tuple(manifest.key),
         order_by=tuple(manifest.order_by),
         topics=(),
@@ -68,7 +65,7 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
         week_column=manifest.week_column,
     )
     snapshot_id = int(manifest.source_snapshot_id)
-    table = load_table(catalog, ".".join(manifest.source_identifier))
+    table = load_table(catalog, manifest.source_identifier)
     erased_on = table and table.properties.get(f"{property_keys.ERASED_SNAPSHOT}{snapshot_id}")
     if erased_on:
         raise SnapshotErasedError(

@@ -150,7 +150,7 @@ def dead_letters(states: Mapping[Topic, TopicState | Issue], dataset: Dataset, w
 
 
 def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState | Issue:
-    table = load_table(catalog, f"{topic.bronze.schema}.{topic.bronze.name}")
+    table = load_table(catalog, topic.bronze)
     if table is None:
         return Issue(f"behind: {topic.name} has landed nothing", object=topic.name)
     asked_at = datetime.now(UTC)

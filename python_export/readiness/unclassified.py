@@ -9,7 +9,6 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from python_common.catalog.catalog import load_table
 from python_common.errors import Issue, UserError
 from python_common.spark import spark_sql
-from python_common.spark.spark_sql import Table
 from python_dbt.pii.check import require_classified
 from python_dbt.pii.declared import UndeclaredField, maps
 from python_dbt.project import Project
@@ -66,7 +65,7 @@ def _first(cursor: hive.Cursor, catalog: Catalog, field: UndeclaredField) -> str
         [(partition, offset)] = spark_sql.run(
             cursor,
             f"select min_by(kafka_partition, {order}), min_by(kafka_offset, {order})"
-            f" from {spark_sql.relation(Table(field.source.schema, field.source.identifier))} where {condition}",
+            f" from {spark_sql.relation(field.source.table)} where {condition}",
             f"look for {field.path} in {field.source.table}",
         )
     except UserError as error:

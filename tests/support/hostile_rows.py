@@ -6,7 +6,6 @@ from decimal import Decimal
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from python_common.spark.spark_sql import Table
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, of_snapshot
 from python_export.publishing.manifest import Manifest
@@ -145,7 +144,7 @@ def arrow_table(rows: list[tuple], schema: pa.Schema = SCHEMA) -> pa.Table:
 DATASET = Dataset(
     name="events",
     model="exp_weekly__events",
-    table=Table("shop", "exp_weekly__events"),
+    table="shop.exp_weekly__events",
     key=("event_id",),
     order_by=("event_at", "event_id"),
     topics=(),
@@ -154,7 +153,7 @@ DATASET = Dataset(
 
 def current_source(catalog: Catalog, dataset: Dataset) -> Source:
     """Return a dataset's table as it is now."""
-    table = catalog.load_table((dataset.table.schema, dataset.table.name))
+    table = catalog.load_table(dataset.table)
     snapshot = table.current_snapshot()
     assert snapshot
     return of_snapshot(dataset, table, snapshot.snapshot_id)

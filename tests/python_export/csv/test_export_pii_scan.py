@@ -16,7 +16,6 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark import thrift
-from python_common.spark.spark_sql import Table
 from python_export.csv import pii_scan
 from python_export.csv.compare import verify
 from python_export.csv.csv_file import connect
@@ -138,7 +137,7 @@ def test_the_file_that_spark_writes_is_the_table_without_these_rows(stack: Setti
     """
     table = f"scan_{secrets.token_hex(4)}"
     keys = ("number", "name", "at", "day", "price", "is_gift")
-    dataset = replace(DATASET, table=Table("default", table), key=keys, order_by=keys)
+    dataset = replace(DATASET, table=f"default.{table}", key=keys, order_by=keys)
     with thrift.connect(stack) as cursor:
         thrift.rows(cursor, f"create table lake.default.{table} ({columns}) using iceberg")
         thrift.rows(cursor, f"insert into lake.default.{table} values {rows}")

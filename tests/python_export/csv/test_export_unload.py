@@ -7,7 +7,6 @@ from pathlib import Path
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.spark import thrift
-from python_common.spark.spark_sql import Table
 from python_export.csv.compare import verify
 from python_export.csv.unload import statement, unload
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
@@ -21,7 +20,7 @@ def test_texts_of_cells_are_computed_after_the_sort_of_rows_from_many_files(stac
     for first in range(0, len(rows), 10):
         table.append(arrow_table(rows[first : first + 10]))
     # One of the texts is NULL.
-    dataset = replace(DATASET, table=Table("default", name), order_by=("note", "event_id"))
+    dataset = replace(DATASET, table=f"default.{name}", order_by=("note", "event_id"))
     source = current_source(catalog, dataset)
     query = statement(source, "file:/nowhere").split("\n", 1)[1]
     with thrift.connect(stack) as cursor:

@@ -18,7 +18,6 @@ from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.errors import Issue, UserError
 from python_common.spark import thrift
-from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Topic
 from python_export.readiness.completeness import (
@@ -66,10 +65,10 @@ def test_late_records_are_waited_for(offline_settings: Settings) -> None:
         require_past(patient, WEEK, due - INSTANT)
 
 
-QUIET = Topic("shop.addresses", Table("bronze", "addresses"), producer="shop")
-OTHER = Topic("shop.orders", Table("bronze", "orders"), producer="shop")
-FOREIGN = Topic("till.orders", Table("bronze", "till"), producer="till")
-ALONE = Topic("payments", Table("bronze", "payments"))
+QUIET = Topic("shop.addresses", "bronze.addresses", producer="shop")
+OTHER = Topic("shop.orders", "bronze.orders", producer="shop")
+FOREIGN = Topic("till.orders", "bronze.till", producer="till")
+ALONE = Topic("payments", "bronze.payments")
 GRACE = timedelta(hours=24)
 # Of partition 0 and 1 of a table: no row, none that could be decoded, one from before the end, one from after it.
 NEWEST = (None, EPOCH, END - INSTANT, END)
@@ -158,7 +157,7 @@ def topic(stack: Settings) -> Topic:
     name = f"idle_{uuid.uuid4().hex[:8]}"
     admin = AdminClient(connections.kafka_client(stack))
     admin.create_topics([NewTopic(name, 2, 1)])[name].result()
-    return Topic(name, Table("bronze_tests", name))
+    return Topic(name, f"bronze_tests.{name}")
 
 
 def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
@@ -214,7 +213,7 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
             change.set_properties({"lakehouse.topic-id": "another"})
         assert reported(impatient) == [at_the_end]
         catalog.create_table(("bronze_tests", "gone"), BRONZE)
-        gone = dataset("gone", (Topic("gone", Table("bronze_tests", "gone")),))
+        gone = dataset("gone", (Topic("gone", "bronze_tests.gone"),))
         [issue] = check(read_topic_states(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
         assert issue.message.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
 
@@ -227,7 +226,7 @@ def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings,
         property_keys.GENERATION: "1",
     }
     schema = BRONZE.append(pa.field("kafka_generation", pa.int32()))
-    table = catalog.create_table((topic.bronze.schema, topic.bronze.name), schema, properties=properties)
+    table = catalog.create_table(topic.bronze, schema, properties=properties)
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
     with thrift.connect(stack) as cursor:
         for generation, behind in ((None, [topic.name]), (1, [])):
@@ -243,10 +242,10 @@ def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     topic = replace(topic, producer="shop")
-    heard, unheard = (Topic(f"{topic.name}{end}", Table("bronze_tests", f"{topic.name}{end}")) for end in "ab")
+    heard, unheard = (Topic(f"{topic.name}{end}", f"bronze_tests.{topic.name}{end}") for end in "ab")
     for it, rows in ((topic, []), (heard, [END])):
         properties = {"lakehouse.topic-id": Broker(stack, 10).describe(topic.name).topic_id}
-        table = catalog.create_table((it.bronze.schema, it.bronze.name), BRONZE, properties=properties)
+        table = catalog.create_table(it.bronze, BRONZE, properties=properties)
         row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "ingested_at": END}
         table.append(pa.Table.from_pylist([row | {"kafka_timestamp": stamp} for stamp in rows], BRONZE))
     with thrift.connect(stack) as cursor:
@@ -269,7 +268,7 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
     letters = [row | {"kafka_timestamp": stamp, "decode_error": "truncated"} for stamp in stamps]
     decoded = [row | {"kafka_timestamp": stamp} for stamp in [WEEK.start] * 70 + [END]]
     table.append(pa.Table.from_pylist(letters + decoded, BRONZE))
-    topic = Topic(name, Table("bronze_tests", name))
+    topic = Topic(name, f"bronze_tests.{name}")
     with thrift.connect(stack) as cursor:
 
         def reported(limit: DeadLetterLimit) -> list[str]:
@@ -289,7 +288,7 @@ def test_a_topic_whose_table_cannot_be_read_is_the_only_issue(stack: Settings) -
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "damaged", "good")]
-    absent, foreign, damaged, good = (Topic(name, Table("bronze_tests", name)) for name in names)
+    absent, foreign, damaged, good = (Topic(name, f"bronze_tests.{name}") for name in names)
     catalog.create_table(("bronze_tests", foreign.name), pa.schema([("other", pa.string())]))
     metadata = catalog.create_table(("bronze_tests", damaged.name), BRONZE).metadata_location
     Path(metadata.removeprefix("file://")).write_text("{")

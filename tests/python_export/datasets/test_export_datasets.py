@@ -19,7 +19,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from python_common.errors import Issue, UserError
-from python_common.spark.spark_sql import Table
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_dbt.manifest import parse as parse_manifest
@@ -101,11 +100,11 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
 
     assert list(datasets) == ["one", "two"]
     dataset = datasets["one"]
-    assert (dataset.model, dataset.table) == ("exp_weekly__one", Table("exports", "exp_weekly__one"))
+    assert (dataset.model, dataset.table) == ("exp_weekly__one", "exports.exp_weekly__one")
     assert (dataset.key, dataset.order_by) == (("id",), ("at", "id"))
     assert dataset.topics == (
-        Topic("shop.sales", Table("bronze", "sales")),
-        Topic("shop.users", Table("bronze", "users")),
+        Topic("shop.sales", "bronze.sales"),
+        Topic("shop.users", "bronze.users"),
     )
 
 
