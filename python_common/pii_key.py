@@ -6,11 +6,11 @@ Every version has a copy `<file>.<version>`, which never changes. The SQL side i
 """
 
 import hashlib
-import os
 import re
 import secrets
 from pathlib import Path
 
+from python_common import private_files
 from python_common.errors import UserError
 
 BLOCK_BYTES = 64
@@ -37,7 +37,7 @@ def rotate(path: Path) -> str:
     current = check(path)
     copy = path.with_name(f"{path.name}.{current}")
     if not copy.exists():
-        _write(copy, path.read_text(), replace=False)
+        private_files.write(copy, path.read_text(), replaces=False)
     versions = [int(other.name.rpartition(".v")[2]) for other in path.parent.glob(f"{path.name}.v*")]
     version = f"v{max([int(current[1:]), *versions]) + 1}"
     _write_new_version(path, version)
@@ -86,20 +86,5 @@ def _write_new_version(path: Path, version: str) -> None:
     outer = bytes(byte ^ 0x5C for byte in key)
     line = f"{version}:{inner.hex()}{outer.hex()}:source\n"
     # The copy first: a key that something was masked with must never be lost.
-    _write(path.with_name(f"{path.name}.{version}"), line, replace=False)
-    _write(path, line, replace=True)
-
-
-def _write(path: Path, line: str, *, replace: bool) -> None:
-    """Write a file that only its owner may read, at once or not at all; FileExistsError if it may not replace one."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    unfinished.touch(mode=0o600, exist_ok=False)
-    with unfinished.open("w") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-    if replace:
-        unfinished.replace(path)
-    else:
-        path.hardlink_to(unfinished)
-        unfinished.unlink()
+    private_files.write(path.with_name(f"{path.name}.{version}"), line, replaces=False)
+    private_files.write(path, line)

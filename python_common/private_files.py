@@ -1,6 +1,7 @@
 """Restricts the files of the commands to their user: lake, staging and logs hold personal data."""
 
 import os
+import secrets
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -31,14 +32,48 @@ def directory(path: Path) -> Path:
     return path
 
 
-def write(path: Path, content: str | bytes, mode: int = 0o600) -> Path:
-    """Write a file that its owner alone may read, or with another mode, and replace an older one atomically."""
-    draft = path.with_name(f"{path.name}.new")
-    draft.unlink(missing_ok=True)
-    draft.touch(mode=0o600)
-    draft.write_bytes(content.encode() if isinstance(content, str) else content)
-    draft.chmod(mode)
-    return draft.replace(path)
+def write(path: Path, content: str | bytes, mode: int = 0o600, replaces: bool = True) -> Path:
+    """Write a file that its owner alone may read, or with another mode, whole or not at all.
+
+    It is written under a hidden name, and replaces an older one; or FileExistsError if there is one.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        draft.touch(mode=0o600)
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.chmod(mode)
+        sync(draft)
+        if replaces:
+            draft.replace(path)
+        else:
+            _link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync(path.parent)
+    return path
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Give a file its name too, or raise FileExistsError; where this cannot be done at once, copy it."""
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError:
+        # SMB, exFAT and FUSE may have no hard links. What a kill leaves half-written, the next delivery supersedes.
+        with path.open("xb") as stream:
+            stream.write(draft.read_bytes())
+        shutil.copymode(draft, path)
+        sync(path)
 
 
 def delete(path: Path) -> None:

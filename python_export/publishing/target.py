@@ -6,8 +6,6 @@ rename of its directory, on S3 by its manifest. Of two writers of one version th
 
 import errno
 import hashlib
-import os
-import secrets
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from urllib.parse import urlsplit
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lock import lock
-from python_common.private_files import for_readers
+from python_common.private_files import for_readers, sync, write
 from python_export.publishing.layout import DELIVERIES, DELIVERY, FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
 
@@ -73,8 +71,8 @@ class LocalTarget(Layout):
         directory.chmod(for_readers(0o755))
         for file in directory.iterdir():
             file.chmod(for_readers(0o444))
-            _sync(file)
-        _sync(directory)
+            sync(file)
+        sync(directory)
         self._open(destination.parent)
         try:
             directory.rename(destination)
@@ -84,7 +82,7 @@ class LocalTarget(Layout):
         # Not before: a directory that must not be written cannot be moved either.
         destination.chmod(for_readers(0o555))
         for parent in (destination.parent, destination.parent.parent, self.root):
-            _sync(parent)
+            sync(parent)
 
     def read(self, path: str) -> bytes:
         """Return the content of a file; FileNotFoundError if it is missing."""
@@ -104,24 +102,24 @@ class LocalTarget(Layout):
         """Write a file, in the place of one that is there."""
         file = self.root / path
         self._open(file.parent)
-        _write(file, content, 0o666)
+        write(file, content, for_readers(0o666))
 
     def create(self, path: str, content: bytes) -> None:
         """Write a file that is never replaced; FileExistsError if there is one."""
         file = self.root / path
         self._open(file.parent)
-        _write(file, content, 0o444, replaces=False)
+        write(file, content, for_readers(0o444), replaces=False)
 
     def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
         """Replace the manifest of a version by one, if any; delete its other files, or `only` the one of a name."""
         directory = self.root / path
         directory.chmod(0o755)
         if manifest:
-            _write(directory / MANIFEST, manifest, 0o444)
+            write(directory / MANIFEST, manifest, for_readers(0o444))
         for file in directory.iterdir():
             if file.name != MANIFEST and only in ("", file.name):
                 file.unlink()
-        _sync(directory)
+        sync(directory)
         directory.chmod(for_readers(0o555))
 
     def remove(self, path: str) -> None:
@@ -233,44 +231,6 @@ def digest(file: Path) -> str:
     """Return a file's SHA-256."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _write(file: Path, content: bytes, mode: int, replaces: bool = True) -> None:
-    """Write a file under a hidden name, then rename it over the one that is there, or raise FileExistsError."""
-    unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.chmod(for_readers(mode))
-        _sync(unfinished)
-        if replaces:
-            unfinished.rename(file)
-        else:
-            _link(unfinished, file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    _sync(file.parent)
-
-
-def _link(unfinished: Path, file: Path) -> None:
-    """Give a file its name too, or raise FileExistsError; where this cannot be done at once, copy it."""
-    try:
-        file.hardlink_to(unfinished)
-    except FileExistsError:
-        raise
-    except OSError:
-        # SMB, exFAT and FUSE may have no hard links. What a kill leaves half-written, the next delivery supersedes.
-        with file.open("xb") as stream:
-            stream.write(unfinished.read_bytes())
-        shutil.copymode(unfinished, file)
-        _sync(file)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def root_id(target: Target) -> str:

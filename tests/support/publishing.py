@@ -61,7 +61,7 @@ def before_its_rename(owner: type, name: str) -> None:
     step: Callable[..., None] = getattr(owner, name)
 
     def die_at_the_rename(*arguments: Any) -> None:
-        Path.rename = die
+        Path.rename = Path.replace = die
         step(*arguments)
 
     setattr(owner, name, die_at_the_rename)

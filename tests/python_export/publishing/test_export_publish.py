@@ -427,7 +427,7 @@ def test_a_pointer_that_cannot_be_written_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     target = open_target(offline_settings)
-    monkeypatch.setattr("python_export.publishing.target._sync", full)
+    monkeypatch.setattr("python_common.private_files.sync", full)
     with pytest.raises(OSError, match="No space left"):
         target.put("events/latest.json", b"{}")
     assert tree(target) == {}
