@@ -72,7 +72,7 @@
 {% macro is_event_time_valid(moment, recorded_at='kafka_timestamp') -%}
     coalesce(
         {{ moment }} >= timestamp '2000-01-01 00:00:00'
-        and year({{ moment }}) < 10000
+        and year({{ moment }}) < 9999
         and {{ moment }} <= try_add({{ recorded_at }}, interval 1 hour),
         false
     )

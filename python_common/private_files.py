@@ -1,5 +1,6 @@
 """Restricts the files of the commands to their user: lake, staging and logs hold personal data."""
 
+import errno
 import os
 import secrets
 import shutil
@@ -9,6 +10,8 @@ from pathlib import Path
 from python_common.errors import UserError
 
 UMASK = 0o077
+# SMB, exFAT and FUSE may have no hard links.
+WITHOUT_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 # The umask of the caller, which cannot be read without setting it.
 _callers_umask = os.umask(UMASK)
 os.umask(_callers_umask)
@@ -66,12 +69,16 @@ def _link(draft: Path, path: Path) -> None:
     """Give a file its name too, or raise FileExistsError; where this cannot be done at once, copy it."""
     try:
         path.hardlink_to(draft)
-    except FileExistsError:
-        raise
-    except OSError:
-        # SMB, exFAT and FUSE may have no hard links. What a kill leaves half-written, the next delivery supersedes.
+    except OSError as error:
+        if error.errno not in WITHOUT_LINKS:
+            raise
+        # A kill can leave half of it.
         with path.open("xb") as stream:
-            stream.write(draft.read_bytes())
+            try:
+                stream.write(draft.read_bytes())
+            except BaseException:
+                path.unlink()
+                raise
         shutil.copymode(draft, path)
         sync(path)
 

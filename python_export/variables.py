@@ -34,6 +34,14 @@ def _sendable(text: str) -> str:
     return text
 
 
+def _host(name: str) -> str:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise MalformedError("is not a host name", "Write it like mail.example.com") from None
+    return name
+
+
 def _web_address(url: str) -> str:
     try:
         good = WEB_ADDRESS.validate_python(url).port != 0
@@ -89,7 +97,9 @@ class Choices(Variables):
 class Smtp(Variables):
     """A mail server and the envelope. `recipients` get the mails of files, `alerts` those of failures."""
 
-    host: str = for_exports("LAKEHOUSE_SMTP_HOST", "the mail server that sends notifications", default_text="no mail")
+    host: Annotated[str, AfterValidator(_host)] = for_exports(
+        "LAKEHOUSE_SMTP_HOST", "the mail server that sends notifications", default_text="no mail"
+    )
     tls: Literal["starttls", "tls", "none"] = for_exports(
         "LAKEHOUSE_SMTP_TLS", "how the mail server is spoken to", "starttls"
     )

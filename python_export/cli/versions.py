@@ -218,7 +218,10 @@ def expire(
         index.write(target)
     _print_paths(old, as_json)
     if unreadable:
-        raise UserError(", ".join(unreadable.values()), "Restore it from a backup, or delete its directory")
+        raise UserError(
+            ", ".join(unreadable.values()),
+            "Restore what is damaged, or delete it; use a newer release for its versions",
+        )
 
 
 def _print_paths(versions: list[str], as_json: bool) -> None:

@@ -81,11 +81,10 @@ def send(smtp: Smtp, message: EmailMessage, recipients: Iterable[str]) -> dict[s
             f"The mail server at {address} did not take the mail ({type(error).__name__}{f' {code}' if code else ''})",
             "Check LAKEHOUSE_SMTP_TLS, _USER, _PASSWORD, _FROM and _TO",
         ) from None
-    # A UnicodeError: the host is no name that can be looked up.
-    except (OSError, UnicodeError) as error:
-        error_type = ChannelDownError if isinstance(error, ssl.SSLError | UnicodeError) else NoAnswerError
+    except OSError as error:
+        error_type = ChannelDownError if isinstance(error, ssl.SSLError) else NoAnswerError
         raise error_type(
-            f"The mail server at {address} does not answer ({getattr(error, 'strerror', '') or type(error).__name__})",
+            f"The mail server at {address} does not answer ({error.strerror or type(error).__name__})",
             "Check LAKEHOUSE_SMTP_HOST, _PORT, _TLS and _CA_LOCATION",
         ) from None
     return {recipient: code for recipient, (code, _) in refused.items()}

@@ -211,17 +211,22 @@ def read(target: Target, path: str) -> Manifest:
 
     Raises:
         DamagedManifestError: it is missing or damaged.
-        ManifestError: a newer release wrote it, in a form that this one does not know.
+        ManifestError: its store fails, or a newer release wrote it, in a form that this one does not know.
     """
     try:
         content = json.loads(target.read(f"{path}/{MANIFEST}"))
         if int(content.get("manifest_format", FORMAT)) <= FORMAT:
             return MANIFESTS.validate_python(content)
-    # A ValidationError is a ValueError, and so is what json raises. Other errors of a store may pass.
+    # A ValidationError is a ValueError, and so is what json raises.
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, TypeError, AttributeError):
         raise DamagedManifestError(
             f"{target.address(path)}/{MANIFEST} is missing or damaged",
             "Restore it from a backup, or let it be: the next content of that week is its next version",
+        ) from None
+    except OSError as error:
+        raise ManifestError(
+            f"{target.address(path)}/{MANIFEST} cannot be read ({error.strerror})",
+            "Run it again when the store answers",
         ) from None
     raise ManifestError(
         f"{target.address(path)}/{MANIFEST} was written by a newer release",

@@ -241,7 +241,7 @@ class _TopicLoop:
                 if result.batches == batches or not plan.ranges:
                     return
                 if state is not None:
-                    continue  # The topic may have been recreated since: only a look without news trusts it.
+                    continue  # The topic may have been recreated since: only a check without new records trusts it.
                 landed = self.batch_writer.land(table, plan)
             except (CommitConflict, NewSchemaId) as refused:
                 failures += 1

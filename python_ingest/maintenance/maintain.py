@@ -110,7 +110,7 @@ def built_tables(settings: Settings) -> list[str]:
 
 
 def is_landed(catalog: Catalog, name: str) -> bool:
-    """Return whether a topic lands in a table; a damaged one counts as one that dbt builds."""
+    """Return whether a topic lands in a table, or it is missing; a damaged one counts as one that dbt builds."""
     try:
         table = load_table(catalog, name)
     except UserError:  # reported when the table is maintained

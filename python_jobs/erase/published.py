@@ -4,7 +4,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -62,10 +62,13 @@ def targets(settings: Settings, catalog: Catalog) -> tuple[list[Target], list[st
     opened, missing = [open_target(settings)], []
     entries = outbox.entries(catalog)
     used = {entry.export_root for entry in entries if entry.mail != outbox.DROPPED}
-    # Those whose rows are all dropped, too: that ends notifications, and deletes no file.
+    # Those whose rows are all dropped, too: that ends notifications, and deletes no file. Their bucket may be gone.
     for root in sorted(filter(None, {entry.export_root for entry in entries} - {opened[0].address("")})):
         if "://" in root or Path(root).is_dir():
-            opened.append(open_target(settings.changed(export_root=root)))
+            other = open_target(settings.changed(export_root=root))
+            with suppress(UserError):
+                if root in used or paths(other):
+                    opened.append(other)
         elif root in used:
             missing.append(f"{root} is missing; `lakehouse export outbox drop` removes versions that are deleted")
     return opened, missing
@@ -111,9 +114,6 @@ def withdraw(targets: Iterable[Target], addresses: Collection[str]) -> None:
     """
     changed = []
     for target in targets:
-        # A root that could not be searched is not asked again.
-        if not any(address.startswith(target.address("")) for address in addresses):
-            continue
         if versions := [path for path in paths(target) if target.address(path) in addresses]:
             page.withdraw(target, versions, REASON)
             changed.append(target)

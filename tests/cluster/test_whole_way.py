@@ -390,7 +390,7 @@ def test_no_secret_is_in_an_argument_a_plan_or_a_log(settings: Settings, servers
     patterns = {**planted.index(named), **planted.masking_key(settings.needed("pii_key_file"))}
     assert {"store", "cluster"} <= planted.search(patterns, settings.spark_conf.read_bytes() + SECRET.encode())
     directory, events = servers.cluster.directory, settings.needed("pii_key_file").with_name("events")
-    paths = [*home().rglob("*.log"), *directory.glob("*.log"), *directory.glob("work/*/*/std*"), *events.glob("*/*")]
+    paths = [*home().rglob("*.log*"), *directory.glob("*.log*"), *directory.glob("work/*/*/std*"), *events.glob("*/*")]
     logs = {str(path): path.read_bytes() for path in paths if path.is_file()}
     assert any(b"SparkListenerEnvironmentUpdate" in log and b"(redacted)" in log for log in logs.values())
     assert any(b"CoarseGrainedExecutorBackend" in log for log in logs.values())

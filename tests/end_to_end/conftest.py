@@ -74,7 +74,7 @@ class Lake:
 
     def public_artefacts(self) -> Iterator[tuple[str, bytes]]:
         """Yield what is not restricted: exports, mails, logs, dbt's target, views, and files of other schemas."""
-        for pattern in ("exports/**/*", "mail/*", "*/*.log", "target/**/*", "logs/**/*", "catalog.db"):
+        for pattern in ("exports/**/*", "mail/*", "*/*.log*", "target/**/*", "logs/**/*", "catalog.db"):
             for path in home().glob(pattern):
                 if path.is_file():
                     yield str(path), planted.content(path)

@@ -10,8 +10,8 @@ with landed as (
 final as (
 
     select
-        -- key
-        try_cast(coalesce(customerid, kafka_key.customerid) as bigint) as customer_id,
+        -- key: -1 is the unknown one of the dimension
+        nullif(try_cast(coalesce(customerid, kafka_key.customerid) as bigint), -1) as customer_id,
 
         -- person
         customername as customer_name,

@@ -10,8 +10,8 @@ with landed as (
 final as (
 
     select
-        -- key
-        try_cast(coalesce(productid, kafka_key.productid) as bigint) as product_id,
+        -- key: -1 is the unknown one of the dimension
+        nullif(try_cast(coalesce(productid, kafka_key.productid) as bigint), -1) as product_id,
 
         -- attributes
         {{ clean_text('brand') }} as brand,

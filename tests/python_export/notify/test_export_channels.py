@@ -77,17 +77,6 @@ def test_a_recipient_who_left_the_list_is_not_waited_for(site: Site, mailbox: Ma
     assert mailbox.accepted_for == [["a@example.com"]]
 
 
-@pytest.mark.parametrize("host", ["mail..example.com", f"{'a' * 64}.example.com"])
-def test_a_mail_server_whose_name_cannot_be_looked_up_costs_no_other_channel(
-    site: Site, mailbox: Mailbox, webhook: Calls, host: str
-) -> None:
-    site.publish("a")
-    [error] = site.notify(mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url, "LAKEHOUSE_SMTP_HOST": host})
-    assert f"The mail server at {host}" in error
-    assert "Check LAKEHOUSE_SMTP_HOST" in error
-    assert len(webhook.received) == 1
-
-
 def test_what_a_dead_mail_server_did_not_take_is_taken_later(site: Site, mailbox: Mailbox) -> None:
     for week in (WEEK, NEXT_WEEK):
         site.publish("a", week)
@@ -181,6 +170,8 @@ def test_a_mail_server_with_tls_and_a_login(site: Site, tmp_path: Path) -> None:
             "LAKEHOUSE_SMTP_PASSWORD holds characters that cannot be sent",
         ),
         ({"LAKEHOUSE_ALERT_TO": "operator"}, "LAKEHOUSE_ALERT_TO holds no mail address"),
+        ({"LAKEHOUSE_SMTP_HOST": "mail..example.com"}, "LAKEHOUSE_SMTP_HOST is not a host name"),
+        ({"LAKEHOUSE_SMTP_HOST": f"{'a' * 64}.example.com"}, "LAKEHOUSE_SMTP_HOST is not a host name"),
         ({"LAKEHOUSE_NOTIFY_TIMEOUT": "soon"}, "LAKEHOUSE_NOTIFY_TIMEOUT is 'soon', which is not a duration"),
         ({"LAKEHOUSE_WEBHOOK_URL": "example.com/hook"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
         ({"LAKEHOUSE_WEBHOOK_URL": "https://host:port/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),

@@ -1,4 +1,4 @@
-"""What a batch and a look without news cost: zstd files, few requests, and after others no compilation or memory."""
+"""What a batch and a check without new records cost: zstd files, few requests, no compilation or memory later."""
 
 import re
 import subprocess

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from weakref import WeakKeyDictionary
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from pyiceberg.expressions import NotNull
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_ingest.declare.topics import Declaration
+from python_ingest.kafka import consumer
 from python_ingest.kafka.message import headers_of
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
@@ -159,6 +161,26 @@ def test_offsets_without_a_record_are_counted_and_no_issue(topic: TopicFixture) 
     for report in (topic.verify(), topic.verify(Sample(1, 1))):
         assert (report.offsets, report.records, report.rows, report.empty, report.issues) == (24, 10, 10, 14, [])
         assert "14 offsets without a record: all exactly once" in report.line()
+
+
+class Interrupted(Consumer):
+    """A consumer whose partition changes its leader before the first records."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.interrupted = False
+        super().assign(partitions)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        if self.interrupted:
+            return super().consume(num_messages, timeout)
+        self.interrupted = True
+        return [Message(error=KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))]
+
+
+def test_a_change_of_the_leader_is_no_issue(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed(topic, 30)
+    monkeypatch.setattr(consumer, "Consumer", Interrupted)
+    assert topic.verify().line() == f"{topic.name}: 30 records compared: all exactly once"
 
 
 @pytest.mark.long
