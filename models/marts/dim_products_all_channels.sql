@@ -13,6 +13,24 @@ with shop_products as (
 ),
 
 -- stores send no catalogue: all that is known of their products is in their order lines
+store_categories as (
+
+    select
+        product_key,
+        product_id,
+        category,
+        count(*) as line_count
+    from {{ ref('fct_order_lines') }}
+    where
+        line_number is not null
+        and product_key is not null
+    group by
+        product_key,
+        product_id,
+        category
+
+),
+
 store_products as (
 
     select
@@ -20,12 +38,11 @@ store_products as (
         product_id,
         cast(null as string) as brand,
         cast(null as string) as product_name,
-        mode(category, true) as category,
-        count(distinct category) as category_count
-    from {{ ref('fct_order_lines') }}
-    where
-        line_number is not null
-        and product_key is not null
+        -- that of most lines, of several the first by alphabet
+        min_by(category, struct(-line_count, category)) filter (where category is not null)
+            as category,
+        count(category) as category_count
+    from store_categories
     group by
         product_key,
         product_id
