@@ -570,7 +570,8 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     assert pointer(target)["version"] == 2
 
 
-def test_a_manifest_that_its_store_does_not_hand_over_is_not_called_damaged(target: Target, tmp_path: Path) -> None:
+def test_a_manifest_that_its_store_does_not_hand_over_is_not_called_damaged(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
     publish_content(target, "note\na\n")
     manifest = Path(target.address("events/2020-W53/v1/manifest.json"))
     manifest.parent.chmod(0o755)
