@@ -63,6 +63,9 @@ def _web(url: str) -> str:
     return url
 
 
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+
+
 class Settings(Variables):
     """Addresses and paths, read once per process. What only some parts need is None if it is not set: `needed`."""
 
@@ -86,7 +89,7 @@ class Settings(Variables):
         " `jdbc:postgresql://host/database?user=name`, or `https://host/path` of a REST catalog:"
         " [deploy.md](deploy.md)",
     )
-    catalog_properties: Annotated[Path, AfterValidator(Path.absolute)] | None = variable(
+    catalog_properties: AbsolutePath | None = variable(
         "LAKEHOUSE_CATALOG_PROPERTIES",
         "a 0600 file of lines `name = value`: more properties of the catalog, by the names that Iceberg gives them. A"
         " value `env:NAME` is that of a variable",
@@ -98,13 +101,13 @@ class Settings(Variables):
         "view",
         read_by="weekly, export, erase, dbt",
     )
-    spark_conf: Annotated[Path, AfterValidator(Path.absolute)] | None = variable(
+    spark_conf: AbsolutePath | None = variable(
         "LAKEHOUSE_SPARK_CONF",
         "a file of Spark properties that lie over those of `conf/spark-defaults.conf`",
         None,
         read_by="ingest, weekly, erase, stack, thrift",
     )
-    home: Annotated[Path, AfterValidator(Path.absolute)] = variable(
+    home: AbsolutePath = variable(
         "LAKEHOUSE_HOME",
         "state of the local stack, locks, Spark's logs, and `errors.log`",
         factory=environment.home,
@@ -126,7 +129,7 @@ class Settings(Variables):
         None,
         default_text="must be set",
     )
-    export_staging: Annotated[Path, AfterValidator(Path.absolute)] = for_exports(
+    export_staging: AbsolutePath = for_exports(
         "LAKEHOUSE_EXPORT_STAGING",
         "with `s3://`: a local directory, which the Thrift server sees too if `LAKEHOUSE_EXPORT_UNLOAD` is not set",
         factory=lambda before: before["home"] / "export-staging",

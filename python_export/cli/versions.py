@@ -25,7 +25,7 @@ from python_export.notify.messages import report_path
 from python_export.publishing import hold, late
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
-from python_export.publishing.manifest import Manifest, ManifestError, paths, published, read
+from python_export.publishing.manifest import Manifest, ManifestError, paths, published, readable
 from python_export.publishing.target import Target, open_target, staging
 from python_export.publishing.versions import remove_version
 from python_export.publishing.versions import reproduce as write_again
@@ -204,22 +204,22 @@ def expire(
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
         late.record_figures(catalog, target, weeks, late.figures(catalog), are_expired=True)
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
-        unreadable = _unreadable(target, old)
-        old = [path for path in old if path not in unreadable]
-        left = [path.split("/") for path in paths(target) if path not in old]
+        unreadable: list[ManifestError] = []
+        manifests = {path: one for path in old for one in readable(target, [path], unreadable, with_withdrawn=True)}
+        left = [path.split("/") for path in paths(target) if path not in manifests]
         # Before the versions: of a week without one nothing would name the report to the next run.
         for week in {week for _, week in weeks} - {week for _, week, _ in left}:
             target.delete(report_path(week))
-        for path in old:
-            remove_version(catalog, target, path)
+        for path, manifest in manifests.items():
+            remove_version(catalog, target, path, manifest)
             log.info("%s is removed", path)
         published_weeks = {target.address(f"{name}/{week}") for name, week, _ in left}
         hold.drop(catalog, hold.ended_by(catalog, target, limit, datasets or ()) - published_weeks)
         index.write(target)
-    _print_paths(old, as_json)
+    _print_paths([*manifests], as_json)
     if unreadable:
         raise UserError(
-            ", ".join(unreadable.values()),
+            ", ".join(error.message for error in unreadable),
             "Restore what is damaged, or delete it; use a newer release for its versions",
         )
 
@@ -227,17 +227,6 @@ def expire(
 def _print_paths(versions: list[str], as_json: bool) -> None:
     rows = ((dataset, week, int(version[1:])) for dataset, week, version in (path.split("/") for path in versions))
     print_table(("dataset", "week", "version"), rows, as_json)
-
-
-def _unreadable(target: Target, versions: list[str]) -> dict[str, str]:
-    """Return why the manifests of versions cannot be read, of those that cannot."""
-    messages = {}
-    for path in versions:
-        try:
-            read(target, path)
-        except ManifestError as error:
-            messages[path] = error.message
-    return messages
 
 
 def _newest_but(target: Target, version: Manifest) -> int | None:

@@ -17,7 +17,7 @@ from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source
 from python_export.publishing import formats
-from python_export.publishing.manifest import FORMULA_GUARD, Manifest, read
+from python_export.publishing.manifest import FORMULA_GUARD, Manifest
 from python_export.publishing.target import Target, digest, root_id
 
 
@@ -35,14 +35,12 @@ def tag_snapshot(catalog: Catalog, target: Target, manifest: Manifest) -> None:
     commits.tag(catalog, manifest.source_identifier, tag_name(target, manifest), int(manifest.source_snapshot_id))
 
 
-def remove_version(catalog: Catalog, target: Target, path: str) -> None:
+def remove_version(catalog: Catalog, target: Target, path: str, manifest: Manifest) -> None:
     """Remove the version at a path, and the tag that keeps its snapshot; done again, it completes what was cut off.
 
     Raises:
-        ManifestError: the manifest cannot be read.
         UserError: others commit to the table all the time.
     """
-    manifest = read(target, path)
     commits.remove_tag(catalog, manifest.source_identifier, tag_name(target, manifest))
     target.remove(path)
 

@@ -90,7 +90,8 @@ def maintain(
         try:
             # A MERGE into a table under compaction is refused, and an erasure deletes orphan files, as those of a
             # compaction are until its commit.
-            name = "maintain" if identifier in landed or is_landed(load_catalog(settings), identifier) else "weekly"
+            is_bronze = identifier in landed or (identifier in named and is_landed(load_catalog(settings), identifier))
+            name = "maintain" if is_bronze else "weekly"
             with alone(load_catalog(settings), name, "ingest maintain") as lease:
                 outcome = maintain_table(settings, spark, identifier, retention, lease.require)
             # A declared topic may not be landed yet; a named table must exist.
