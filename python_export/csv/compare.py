@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 
 from python_common.errors import UserError
+from python_export.csv import exact
 from python_export.csv.csv_file import MEMORY_LIMIT, name, one_row, reading, rows_of, text
 from python_export.csv.snapshot_rows import k_anonymity, load_table, row_hash
 from python_export.datasets.snapshot import Column, Source
@@ -145,7 +146,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
         cell = name(column.name)
         figures["cells", column.name] = f"count({cell})"
         if column.is_numeric:
-            figures["total", column.name] = f"cast(coalesce(sum({cell}), 0) as varchar)"
+            figures["total", column.name] = exact.total(cell, column)
         if column.is_text:
             figures["guarded", column.name] = (
                 f"count(*) filter ({_text_of(column, source.guards_quotes)} is distinct from {_clean(cell)})"
@@ -159,7 +160,7 @@ def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
     row = one_row(database, f"select {', '.join(figures.values())} from snapshot_rows")
     measured: Figures = defaultdict(dict)
     for (kind, of_column), figure in zip(figures, row, strict=True):
-        measured[kind][of_column] = figure
+        measured[kind][of_column] = exact.plain(figure) if kind == "total" else figure
     return measured
 
 
@@ -218,9 +219,10 @@ def _differences(database: duckdb.DuckDBPyConnection, file: Path, source: Source
     for column in source.columns:
         cell = name(column.name)
         # try_cast: a damaged cell adds nothing, and the cell comparison names it.
-        total = f"select cast(coalesce(sum(try_cast({cell} as {column.type})), 0) as varchar) from staged"
-        if column.is_numeric and _value(database, total) != measured["total"][column.name]:
-            differences.append(f"another control total of {column.name}")
+        if column.is_numeric:
+            total = f"select {exact.total(f'try_cast({cell} as {column.type})', column)} from staged"
+            if exact.plain(_value(database, total)) != measured["total"][column.name]:
+                differences.append(f"another control total of {column.name}")
         unequal = f"count(*) filter (staged.{cell} is distinct from expected.{cell})"
         count = _value(database, f"select {unequal} from staged positional join expected")
         if in_file == in_table and count:
@@ -229,15 +231,16 @@ def _differences(database: duckdb.DuckDBPyConnection, file: Path, source: Source
 
 
 def _totals_by(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str, dict[str, dict[str, str]]]:
-    numeric = [column.name for column in source.columns if column.is_numeric]
-    sums = ["cast(count(*) as varchar)", *(f"cast(coalesce(sum({name(column)}), 0) as varchar)" for column in numeric)]
+    numeric = [column for column in source.columns if column.is_numeric]
+    sums = ["cast(count(*) as varchar)", *(exact.total(name(column.name), column) for column in numeric)]
+    names = ("rows", *(column.name for column in numeric))
     totals_by: dict[str, dict[str, dict[str, str]]] = {}
     for column in source.dataset.totals_by:
         value = f"coalesce(cast({name(column)} as varchar), '')"
         rows = database.execute(
             f"select {value}, {', '.join(sums)} from snapshot_rows group by 1 order by 1"
         ).fetchall()
-        totals_by[column] = {value: dict(zip(("rows", *numeric), totals, strict=True)) for value, *totals in rows}
+        totals_by[column] = {value: dict(zip(names, map(exact.plain, totals), strict=True)) for value, *totals in rows}
     return totals_by
 
 
@@ -298,7 +301,7 @@ def _text_of(column: Column, guards_quotes: bool) -> str:
         # A time finer than milliseconds keeps its digits.
         micros = f"strftime(make_timestamp(epoch_us({cell})), '%Y-%m-%dT%H:%M:%S.%f')"
         return f"regexp_replace({micros}, '000$', '') || 'Z'"
-    return f"cast({cell} as varchar)"
+    return exact.text(cell, column)
 
 
 def _clean(cell: str) -> str:

@@ -7,6 +7,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, Refere
 from pyiceberg.expressions.literals import literal
 from pyiceberg.table import FileScanTask
 
+from python_export.csv import exact
 from python_export.csv.csv_file import name, one_row, text
 from python_export.datasets.snapshot import Column, Source
 
@@ -70,4 +71,4 @@ def row_hash(source: Source) -> str:
 
 def _as_text(column: Column) -> str:
     cell = f"snapshot_rows.{name(column.name)}"
-    return f"cast({f'epoch_us({cell})' if column.type == 'timestamp' else cell} as varchar)"
+    return exact.text(f"epoch_us({cell})" if column.type == "timestamp" else cell, column)

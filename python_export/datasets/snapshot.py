@@ -35,6 +35,16 @@ class Column:
         """Whether it has a control total."""
         return self.type in {"int", "bigint"} or self.type.startswith("decimal")
 
+    @property
+    def precision(self) -> int:
+        """The digits of a numeric column."""
+        return int(self.type.partition("(")[2].partition(",")[0] or 19)
+
+    @property
+    def scale(self) -> int:
+        """The decimal places of a numeric column."""
+        return int(self.type.rstrip(")").partition(",")[2] or 0)
+
 
 @dataclass(frozen=True)
 class Source:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from decimal import Decimal
 from email.message import EmailMessage
 from email.utils import format_datetime
-from functools import partial
+from functools import partial, reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
+from python_export.csv.exact import EXACT
 from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import channels, outbox
 from python_export.notify.channels import TemporaryError
@@ -68,7 +69,7 @@ class Figure:
     @property
     def mean(self) -> Decimal | None:
         """The mean of the earlier totals; None without any."""
-        return sum(self.earlier, Decimal(0)) / len(self.earlier) if self.earlier else None
+        return EXACT.divide(reduce(EXACT.add, self.earlier), len(self.earlier)) if self.earlier else None
 
     @property
     def change_of_mean(self) -> str:

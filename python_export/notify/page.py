@@ -259,7 +259,7 @@ def _groups(versions: Versions, dataset: str, chart: Chart, week: IsoWeek) -> li
         history = [totals[past].get(name, Decimal(0)) if past in totals else None for past in _weeks(week)]
         earlier = tuple(amount for amount in history[-1 - WEEKS_OF_MEAN : -1] if amount is not None)
         groups.append(Group(Figure(name, totals[week].get(name, Decimal(0)), history[-2], earlier), history))
-    return sorted(groups, key=lambda group: (-group.figure.now, group.figure.name))
+    return sorted(groups, key=lambda group: (group.figure.now.copy_negate(), group.figure.name))
 
 
 def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking, week: IsoWeek) -> Top | None:
@@ -272,7 +272,8 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
         ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of
     }
     key = csv_file.name(ranking.row_key)
-    by = f"cast({csv_file.name(ranking.by)} as decimal(38, 2))"
+    types = {column.name: column.type for column in version.columns}
+    by = f"cast({csv_file.name(ranking.by)} as {types[ranking.by]})"
     failed = f"The report of {week} could not be made of the published files"
     remedy = "See what `lakehouse export verify` reports"
     with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
@@ -295,7 +296,7 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
                 cell = f"(select {least} from of_{ranked.of} as other where {key_there} = best.{key})"
             if not cells:
                 cell = f"coalesce({cell}, best.{key})"
-            cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as decimal(38, 2))")
+            cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as {types[ranked.column]})")
         where = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
         # Read once, however many columns come from it.
         others = "".join(f"of_{of} as materialized (from {its_rows}), " for of, its_rows in rows.items() if of)

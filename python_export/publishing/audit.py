@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
 import duckdb
@@ -21,13 +21,13 @@ from pyiceberg.catalog import Catalog
 
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
-from python_export.csv import pii_scan
+from python_export.csv import exact, pii_scan
 from python_export.csv.compare import exclude_rows_missing_from, is_same, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
 from python_export.publishing import datapackage, formats
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
-from python_export.publishing.manifest import File, Manifest, Withdrawn, newest, paths, published, read
+from python_export.publishing.manifest import Column, File, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after
 from python_export.publishing.target import Target, digest
 from python_export.publishing.versions import SnapshotErasedError, source_snapshot
@@ -49,19 +49,23 @@ class Reading:
 
 def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
     """Return what DuckDB finds, with `scratch` for what outgrows its memory; a damaged file raises one of REFUSALS."""
-    columns, scales = manifest.column_names, _scales(manifest)
-    numbers = list(manifest.control_totals)
+    columns, numbers = manifest.column_names, _numbers(manifest)
     figures = ["count(*)", *(f"count(*) - count({name(column)})" for column in columns)]
-    figures += [f"sum(cast({name(column)} as decimal(38, {scales[column]})))" for column in numbers]
+    typed = (f"cast({name(one.name)} as decimal({one.precision}, {one.scale}))" for one in numbers)
+    figures += map(exact.total, typed, numbers)
     with connect(scratch) as database:
         rows, *counts = one_row(database, f"select {', '.join(figures)} from {rows_of(file, columns)}")
-    totals = (Decimal(total or 0) for total in counts[len(columns) :])
-    return Reading(rows, dict(zip(columns, counts, strict=False)), dict(zip(numbers, totals, strict=True)))
+    totals = map(Decimal, counts[len(columns) :])
+    return Reading(
+        rows,
+        dict(zip(columns, counts, strict=False)),
+        dict(zip(manifest.control_totals, totals, strict=True)),
+    )
 
 
 def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
     """Return what pyarrow finds, batch by batch; a damaged file raises one of REFUSALS."""
-    columns, scales = manifest.column_names, _scales(manifest)
+    columns, numbers = manifest.column_names, _numbers(manifest)
     rows, nulls = 0, dict.fromkeys(columns, 0)
     totals = dict.fromkeys(manifest.control_totals, Decimal(0))
     convert = arrow_csv.ConvertOptions(
@@ -78,9 +82,10 @@ def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
             rows += batch.num_rows
             for column in columns:
                 nulls[column] += batch[column].null_count
-            for column in totals:
-                numbers = pc.cast(batch[column], pa.decimal128(38, scales[column]))
-                totals[column] += pc.sum(numbers).as_py() or 0
+            for one in numbers:
+                # pyarrow's sum wraps around at the digits of its type.
+                values = pc.cast(batch[one.name], pa.decimal256(76, one.scale))
+                totals[one.name] = exact.EXACT.add(totals[one.name], pc.sum(values).as_py() or 0)
     return Reading(rows, nulls, totals)
 
 
@@ -99,7 +104,7 @@ def with_python(file: Path, manifest: Manifest, scratch: Path) -> Reading:
             for column, cell in row.items():
                 empty[column] += not cell
             for column in totals:
-                totals[column] += Decimal(row[column] or 0)
+                totals[column] = exact.EXACT.add(totals[column], Decimal(row[column] or 0))
     texts = {column.name for column in manifest.columns if column.type == "string"}
     return Reading(rows, {column: count for column, count in empty.items() if column not in texts}, totals)
 
@@ -110,11 +115,12 @@ PARSERS: dict[str, Callable[[Path, Manifest, Path], Reading]] = {
     "Python's csv": with_python,
 }
 # What a parser raises on a damaged file, or on totals of columns that are not there. Its message may quote a row.
-REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, InvalidOperation, LookupError)
+REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, ArithmeticError, LookupError)
 
 
-def _scales(manifest: Manifest) -> dict[str, int]:
-    return {column.name: column.scale for column in manifest.columns if column.name in manifest.control_totals}
+def _numbers(manifest: Manifest) -> list[Column]:
+    columns = {column.name: column for column in manifest.columns}
+    return [columns[name] for name in manifest.control_totals]
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,6 @@ class Column(snapshot.Column):
 
     nulls: int
 
-    @property
-    def scale(self) -> int:
-        """The decimal places of a numeric column."""
-        return int(self.type.rstrip(")").partition(",")[2] or 0)
-
 
 @dataclass(frozen=True, config=EXTENSIBLE)
 class File:

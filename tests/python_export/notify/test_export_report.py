@@ -79,7 +79,8 @@ def page_of(settings: Settings, notices: Iterable[Notice] = ()) -> str:
 def published(
     settings: Settings, dataset: str, rows: list[str], totals: dict[str, str], formats: tuple[str, ...] = ()
 ) -> None:
-    columns = [{"name": name, "type": "string", "nulls": 0} for name in rows[0].split(",")]
+    types = {name: "decimal(38,10)" if name in totals else "string" for name in rows[0].split(",")}
+    columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
     totals_by = {"branch": {"north": {"rows": "2", "loans": "7"}}}
     manifest = replace(draft(WEEK), dataset=dataset, columns=columns, control_totals=totals, totals_by=totals_by)
     publish_file(open_target(settings), "\n".join([*rows, ""]), manifest, other_formats=formats)
@@ -176,8 +177,9 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
     """DuckDB guesses a dialect from the first 20,480 lines; the first quoted cell comes later here."""
     monkeypatch.setattr(report, "_count", lambda *_: 0)
     names = ("product_key", "channel_group", "order_value", "quantity", "customer_count", "is_suppressed")
-    columns = [{"name": name, "type": "string", "nulls": 0} for name in names]
     totals = {"order_value": "0", "quantity": "0", "customer_count": "0"}
+    types = {name: "decimal(12,2)" if name in totals else "string" for name in names}
+    columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
     demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
     rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
     publish_file(open_target(offline_settings), rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)
@@ -328,6 +330,20 @@ def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
         recorded.setattr(report.csv_file, "connect", lambda scratch: Recorded(connect(scratch), queries))
         assert ranked() == [("-Dune", "&#39;&#39;Herbert"), ("book-2", ""), ("film-1", "")]
     assert sum(sql.count(f"titles_{WEEK}_v1.csv") for sql in queries) == 1
+
+
+@pytest.mark.usefixtures("library")
+def test_numbers_that_differ_in_digit_38_are_ranked(offline_settings: Settings) -> None:
+    less, more = f"{'9' * 28}.0000000001", f"{'9' * 28}.0000000002"
+    totals_by = {"branch": {"north": {"rows": "1", "loans": less}, "south": {"rows": "1", "loans": more}}}
+    types = {"title": "string", "loans": "decimal(38,10)"}
+    columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
+    manifest = replace(
+        draft(WEEK), dataset="loans", columns=columns, control_totals={"loans": "0"}, totals_by=totals_by
+    )
+    publish_file(open_target(offline_settings), f"title,loans\nless,{less}\nmore,{more}\n", manifest)
+    page = page_of(offline_settings)
+    assert re.findall(r'<th scope="row">(less|more|north|south)<', page) == ["south", "north", "more", "less"]
 
 
 @pytest.mark.usefixtures("library")

@@ -6,9 +6,12 @@ import shutil
 import zipfile
 from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from random import Random
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -27,9 +30,10 @@ from python_export.publishing.publish import build_manifest, publish, withdraw
 from python_export.publishing.target import digest, open_target
 from python_export.publishing.versions import source_snapshot, tag_name, tag_snapshot
 from python_export.variables import Channels
-from tests.python_export.conftest import Command
-from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, current_source, hostile_rows, right_lines
+from tests.python_export.conftest import Command, source_of
+from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, cell, current_source, hostile_rows, right_lines
 from tests.support.publishing import unlock
+from tests.support.seeds import seeds
 
 WEEK = IsoWeek(2020, 53)
 ROWS = len(hostile_rows())
@@ -295,6 +299,55 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
     typo = export(offline_settings, "verify", "events", "event")
     assert str(typo.exception).startswith("Nothing of event is published")
+
+
+DECIMALS = {
+    f"decimal_{precision}_{scale}": pa.decimal128(precision, scale)
+    for precision in (1, 9, 18, 19, *range(27, 39))
+    for scale in {0, 1, precision // 3, precision}
+}
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_totals_of_decimals_of_any_precision_are_exact(
+    offline_settings: Settings, catalog: Catalog, export: Command, seed: int
+) -> None:
+    """Totals beyond 38 digits, negative ones, and sums whose digits cancel out."""
+    random = Random(seed)
+    units: dict[str, list[int]] = {}
+    for column, kind in DECIMALS.items():
+        most = 10**kind.precision - 1
+        low, high = random.choice([(most - 1, most), (-most, 1 - most), (-most, most), (0, 9)])
+        units[column] = [random.randint(low, high) for _ in range(random.choice([12, 25]) if seed else 25)]
+    rows = max(map(len, units.values()))
+
+    def text(column: str, number: int) -> str:
+        return format(Decimal(f"{number}e-{DECIMALS[column].scale}"), "f")
+
+    cells = [
+        [text(column, numbers[row]) if row < len(numbers) else "" for column, numbers in units.items()]
+        for row in range(rows)
+    ]
+    schema = pa.schema([("event_id", pa.int64()), ("event_at", pa.timestamp("us", "UTC")), *DECIMALS.items()])
+    typed = [(row, MONDAY, *(Decimal(cell) if cell else None for cell in cells[row])) for row in range(rows)]
+    source = source_of(catalog, typed, schema)
+    source = replace(source, dataset=replace(source.dataset, totals_by=("event_at",)))
+    lines = [",".join(schema.names), *(f"{row},{cell(MONDAY)},{','.join(cells[row])}" for row in range(rows))]
+
+    manifest = publish_lines(offline_settings, source, lines)
+    expected = {column: text(column, sum(numbers)) for column, numbers in units.items()}
+    assert {column: manifest.control_totals[column] for column in units} == expected
+    [of_one_time] = manifest.totals_by["event_at"].values()
+    assert {column: of_one_time[column] for column in units} == expected
+    assert export(offline_settings, "verify").exit_code == 0
+
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    off_by_one = {column: text(column, sum(numbers) + 1) for column, numbers in units.items()}
+    edit_manifest(version, control_totals=manifest.control_totals | off_by_one)
+    [checked, *_] = json.loads(export(offline_settings, "verify", "--json").output)
+    for parser in ("DuckDB", "pyarrow", "Python's csv"):
+        assert {f"{parser} reads another total of {column}" for column in units} <= set(checked["issues"])
 
 
 def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
