@@ -38,6 +38,7 @@ def _chosen(only: list[str] | None) -> tuple[str, ...]:
 def up(only: Only = None) -> None:
     """Start what does not run yet, wait until it answers, and write the env file."""
     chosen = _chosen(only)
+    stack.replace_busy_ports(chosen)
     values = stack.variables(chosen)
     stack.prepare(values)
     # Written first, so that `down` knows the ports after a failed start.

@@ -1,5 +1,6 @@
 """The local stack: its services, their data, and the env file with their addresses."""
 
+import os
 import secrets
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from python_common.config.security import ThriftSecurity
 from python_common.config.settings import Ports, Settings, from_environment
 from python_common.config.variables import fields
 from python_common.errors import UserError
-from python_common.process import Service
+from python_common.log import log
+from python_common.process import Service, free_ports, is_free
 from python_common.spark import spark_conf, thrift_server
 
 MARK = ".lakehouse-stack"
@@ -57,6 +59,25 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
         **{name: before[name] for name in FILES if name in before},
         **of_started,
     }
+
+
+def replace_busy_ports(started: tuple[str, ...]) -> None:
+    """Set free ports in the environment for services that start, where the env file's or the default ones are busy.
+
+    Raises:
+        UserError: the environment sets a port that another program uses. It names all of these.
+    """
+    starting = [service for name, service in services(variables(started)).items() if name in started]
+    ports = {name: port for service in starting if not service.process() for name, port in service.ports.items()}
+    busy = [name for name, port in ports.items() if not is_free(port)]
+    if explicit := [name for name in busy if os.environ.get(name)]:
+        raise UserError(
+            f"In use by other programs: {', '.join(f'{name}={ports[name]}' for name in explicit)}",
+            f"Set {' and '.join(explicit)} to free ports; a variable that is not set gets one",
+        )
+    for name, port in zip(busy, free_ports(len(busy)), strict=True):
+        log.info("port %s is in use by another program: %s is %s", ports[name], name, port)
+        os.environ[name] = str(port)
 
 
 def write_env_file(values: dict[str, str]) -> Path:

@@ -98,7 +98,7 @@ class Service:
     def require_ports(self) -> None:
         """Raise a UserError if a port is in use."""
         for variable, port in self.ports.items():
-            if not _is_free(port):
+            if not is_free(port):
                 raise UserError(
                     f"Port {port} for {self.name} is in use by another program",
                     f"Set {variable} to a free port",
@@ -133,10 +133,11 @@ def end_at_sigterm() -> None:
 
 def free_ports(count: int) -> list[int]:
     """Return ports that were free a moment ago, all different, in random order."""
-    return list(islice(filter(_is_free, SystemRandom().sample(SERVER_PORTS, len(SERVER_PORTS))), count))
+    return list(islice(filter(is_free, SystemRandom().sample(SERVER_PORTS, len(SERVER_PORTS))), count))
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Return whether no program listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

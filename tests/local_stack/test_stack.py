@@ -5,15 +5,17 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
 from local_stack import kafka
-from local_stack.stack import variables
-from local_stack.temporary import own_environment, running
-from python_common.config.environment import env_file, home, read_env_file
+from local_stack.stack import PORTS, SERVICES, replace_busy_ports, variables, write_env_file
+from local_stack.temporary import FOREIGN, own_environment, running
+from python_common.config.environment import changed_environment, env_file, home, read_env_file
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.process import Service, free_ports
@@ -131,19 +133,87 @@ def test_services_listen_on_loopback_only(stack: Settings) -> None:
         assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}, name
 
 
-def test_a_taken_port_is_named_and_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_ports_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without an env file, and no variable of a stack."""
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
-    with socket.socket() as occupied:
-        occupied.bind(("127.0.0.1", 0))
-        occupied.listen()
-        port = occupied.getsockname()[1]
-        monkeypatch.setenv("LAKEHOUSE_REGISTRY_PORT", str(port))
-        refused = run_lakehouse("stack", "up", "--only", "registry")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def busy() -> Iterator[dict[str, str]]:
+    """A port of another program for each variable of a port."""
+    with ExitStack() as programs:
+        ports = {}
+        for name in PORTS:
+            program = programs.enter_context(socket.socket())
+            program.bind(("127.0.0.1", 0))
+            program.listen()
+            ports[name] = str(program.getsockname()[1])
+        yield ports
+
+
+def test_busy_ports_that_are_set_are_all_named(
+    no_ports_set: Path, busy: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("LAKEHOUSE_MAIL_PORT", "LAKEHOUSE_KAFKA_CONTROLLER_PORT", "LAKEHOUSE_REGISTRY_PORT")
+    for name in names:
+        monkeypatch.setenv(name, busy[name])
+    refused = run_lakehouse("stack", "up", "--only", "registry", "--only", "mail")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        f"error: Port {port} for registry is in use by another program. Set LAKEHOUSE_REGISTRY_PORT to a free port."
+        f"error: In use by other programs: LAKEHOUSE_REGISTRY_PORT={busy['LAKEHOUSE_REGISTRY_PORT']},"
+        f" LAKEHOUSE_MAIL_PORT={busy['LAKEHOUSE_MAIL_PORT']}. Set LAKEHOUSE_REGISTRY_PORT and LAKEHOUSE_MAIL_PORT to"
+        " free ports; a variable that is not set gets one."
     )
-    assert not list((tmp_path / "home").glob("*/*.pid"))
+    assert not no_ports_set.exists()
+
+
+def test_every_busy_port_that_is_not_set_is_replaced(
+    no_ports_set: Path, busy: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    write_env_file(busy)
+    with changed_environment({}):
+        replace_busy_ports(SERVICES)
+        values = variables(SERVICES)
+    ports = {values[name] for name in PORTS}
+    assert len(ports) == len(PORTS)
+    assert ports.isdisjoint(busy.values())
+    assert values["KAFKA_BOOTSTRAP_SERVERS"] == f"127.0.0.1:{values['LAKEHOUSE_KAFKA_PORT']}"
+    assert f":{values['LAKEHOUSE_REGISTRY_PORT']}/" in values["SCHEMA_REGISTRY_URL"]
+    assert caplog.messages == [
+        f"port {busy[name]} is in use by another program: {name} is {values[name]}"
+        for name in sorted(PORTS, key=caplog.text.index)
+    ]
+
+
+def test_two_stacks_on_one_machine_keep_their_ports(no_ports_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The services of one home hold the ports that the other one would take."""
+    up, port = ("stack", "up", "--only", "mail"), "LAKEHOUSE_MAIL_PORT"
+    ports: dict[str, str] = {}
+    homes = [str(no_ports_set.with_name(name)) for name in ("one", "two")]
+    try:
+        for home in homes:
+            monkeypatch.setenv("LAKEHOUSE_HOME", home)
+            # The second one has the env file of the first, as a copied folder has.
+            write_env_file({port: ports[homes[0]]} if ports else {})
+            started = run_lakehouse(*up)
+            assert started.returncode == 0, started.stderr
+            ports[home] = read_env_file(env_file())[port]
+        assert f"port {ports[homes[0]]} is in use by another program: {port} is {ports[homes[1]]}" in started.stderr
+        for home in homes:
+            monkeypatch.setenv("LAKEHOUSE_HOME", home)
+            assert "mail: already running" in run_lakehouse(*up).stderr
+            assert read_env_file(env_file())[port] == ports[home]
+            assert run_lakehouse("stack", "down").returncode == 0
+            assert "is in use" not in run_lakehouse(*up).stderr
+            assert read_env_file(env_file())[port] == ports[home]
+    finally:
+        for home in homes:
+            monkeypatch.setenv("LAKEHOUSE_HOME", home)
+            run_lakehouse("stack", "down")
 
 
 @pytest.mark.parametrize(
