@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from python_common.errors import UserError
 
 START_SECONDS = 120
 STOP_SECONDS = 20
+UNHANDLED_SECONDS = 10
+INTERRUPTED = 130
 # Below those that systems give to outgoing connections, one of which could take a port before its service starts.
 SERVER_PORTS = range(16_384, 32_768)
 
@@ -127,8 +130,30 @@ class Service:
 
 
 def end_at_sigterm() -> None:
-    """Make SIGTERM end this process as Ctrl-C does: it gives leases back and stops its children."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Make SIGTERM end this process as Ctrl-C does: it gives leases back and stops its children.
+
+    Python cannot handle a signal while a library waits outside it, as a client of Kafka does when it is deleted, by the
+    wall clock. So a thread ends the process if Python has not handled the signal after UNHANDLED_SECONDS.
+    """
+    handled = threading.Event()
+    reader, writer = os.pipe()
+
+    def interrupt(*_: object) -> None:
+        handled.set()
+        raise KeyboardInterrupt
+
+    def watch() -> None:
+        while os.read(reader, 1) != bytes([signal.SIGTERM]) or signal.getsignal(signal.SIGTERM) is not interrupt:
+            pass
+        if not handled.wait(UNHANDLED_SECONDS):
+            os._exit(INTERRUPTED)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    # A signal to a forked child must not end this process.
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def free_ports(count: int) -> list[int]:

@@ -15,7 +15,7 @@ from python_common import private_files
 from python_common.config.environment import environment
 from python_common.errors import DeadlineError
 from python_common.log import Format, Level, configure, log
-from python_common.process import end_at_sigterm
+from python_common.process import INTERRUPTED, end_at_sigterm
 
 COMMANDS = {
     "stack": ("local_stack.cli", "Kafka, schema registry, Spark Thrift and mail servers on this machine."),
@@ -133,6 +133,11 @@ def main() -> None:
     configure()
     try:
         app(options_first(sys.argv[1:]))
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            # Python would delete clients of Kafka at its end, which may hang.
+            _end_at_once(INTERRUPTED)
+        raise
     except Exception as error:  # no traceback: it could quote a record
         # Imported here, for it knows the errors of every library.
         from python_common.failure import to_user_error  # noqa: PLC0415
@@ -140,6 +145,10 @@ def main() -> None:
         log.error(to_user_error(error))
         if isinstance(error, DeadlineError):
             # A thread that still waits for what hangs would keep the process from ending.
-            sys.stdout.flush()
-            os._exit(1)
+            _end_at_once(1)
         sys.exit(1)
+
+
+def _end_at_once(code: int) -> None:
+    sys.stdout.flush()
+    os._exit(code)

@@ -22,6 +22,7 @@ which remain after a failed renewal, may take a lease too early: its holder then
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -188,10 +189,10 @@ def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = 
         DeadlineError: another machine has it all the time.
     """
     allowed = limits().lock.total_seconds()
-    give_up = datetime.now(UTC) + timedelta(seconds=allowed)
+    start = time.monotonic()
     lease, is_logged = Lease(catalog, name, command, reports_if_killed), False
     while holder := lease.take():
-        if datetime.now(UTC) >= give_up:
+        if time.monotonic() - start >= allowed:
             raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
         if not is_logged:
             log.info("waiting for the %s of %s", name, holder)
