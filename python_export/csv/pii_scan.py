@@ -3,14 +3,14 @@
 Such rows are withheld, and if they are many, their dataset. `lakehouse check pii` proves that no such column gets this
 far; this is the second look, at the values themselves.
 
-A card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn; as a number it
-begins with 2 to 6, as cards do and clocks do not. A phone number begins with a plus sign. None is part of a word:
-digits within a pseudonym or a key are neither.
+In a text, a card number is four groups of four digits, or 13 to 19 digits of which the last is right by Luhn, and a
+phone number begins with a plus sign. None is part of a word: digits within a pseudonym or a key are neither. Cells that
+are a number alone, of every type, are compared with the others of their column, by numbers.py.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import duckdb
 
 from python_common.errors import UserError
 from python_export.csv.csv_file import name, one_row, reading
+from python_export.csv.numbers import Check, is_luhn, kinds
 from python_export.csv.snapshot_rows import load_table, row_hash
 from python_export.datasets.snapshot import Column, Source
 
@@ -30,7 +31,7 @@ PATTERNS = {
     "phone": ALONE.format(r"\+[0-9](?:[ ()./-]{0,2}[0-9]){8,14}"),
     "run": "[0-9][0-9 -]{11,}[0-9]",
     "card": ALONE.format(DIGITS),
-    "number": "^[2-6][0-9]{12,18}(?:[.]0+)?$",
+    "number": "^ *([0-9]{9,19})(?:[.]0+)? *$",
 }
 # A case, because DuckDB evaluates both sides of an `and`: most cells need no more than the cheap condition.
 TEXT_CONDITIONS = {
@@ -38,8 +39,12 @@ TEXT_CONDITIONS = {
     "phone number": "case when contains({0}, '+') then regexp_matches({0}, $phone) end",
     "card number": "case when regexp_matches({0}, $run) then regexp_matches({0}, $card) end",
 }
-NUMBER_CONDITIONS = {"card number": "case when {0} >= 2e12 then regexp_matches(cast({0} as varchar), $number) end"}
-KINDS = tuple(TEXT_CONDITIONS)
+# Digits of a cell that is a number alone, and NULL of others.
+NUMBER = "case when {} then nullif(regexp_extract(cast({{0}} as varchar), $number, 1), '') end"
+NUMBER_OF_TEXT, NUMBER_OF_NUMERIC = NUMBER.format("strlen({0}) >= 9"), NUMBER.format("{0} >= 1e8")
+NATIONAL = "national number"
+KINDS = (*TEXT_CONDITIONS, NATIONAL)
+SAMPLE = 1000
 # More is no accident of a few rows: then the column itself holds personal data.
 ROWS_LIMIT, SHARE_LIMIT, SQL_LIMIT = 20, 0.05, 10_000
 
@@ -90,15 +95,36 @@ def suspects(
 ) -> dict[str, str]:
     """Return why rows of `snapshot_rows` may hold personal data, by the SQL `row` that names each."""
     reasons: dict[str, str] = {}
-    for reason, condition, column in _suspicions(database, columns, unscanned):
+    for kind, condition, column in _suspicions(database, columns, unscanned):
+        if kind == NATIONAL:
+            for number_kind, length, check in _numbers(database, condition):
+                sql = f"select {row}, {condition} from snapshot_rows where length({condition}) = {length}"
+                for row_key, number in database.execute(sql, _used(sql)).fetchall():
+                    if check(number):
+                        reasons.setdefault(row_key, f"{number_kind} in {column.name}")
+            continue
         for row_key, cell in database.execute(
-            f"select {row}, cast({name(column.name)} as varchar) from snapshot_rows where {condition}",
-            _used(condition),
+            f"select {row}, {name(column.name)} from snapshot_rows where {condition}", _used(condition)
         ).fetchall():
-            digits = CARD.findall(cell.partition(".")[0] if column.is_numeric else cell)
-            if not reason.startswith("card") or any(map(_is_card, digits)):
-                reasons.setdefault(row_key, reason)
+            if kind != "card number" or any(map(is_luhn, CARD.findall(cell))):
+                reasons.setdefault(row_key, f"{kind} in {column.name}")
     return reasons
+
+
+def _numbers(database: duckdb.DuckDBPyConnection, number: str) -> Iterator[tuple[str, int, Check]]:
+    """Yield what the numbers of one length of a column are, by a sample of them, and the check of a number."""
+    sample = f"""
+        select length(number), list(number), any_value(count)
+        from (
+            select number, count(*) over of_length as count, row_number() over (of_length order by hash(number)) as rank
+            from (select distinct {number} as number from snapshot_rows) where number is not null
+            window of_length as (partition by length(number))
+        )
+        where rank <= {SAMPLE} group by all
+    """
+    for length, numbers, count in database.execute(sample, _used(sample)).fetchall():
+        for kind, check in kinds(numbers, count):
+            yield kind, length, check
 
 
 def _suspicions(
@@ -109,14 +135,15 @@ def _suspicions(
     for column in columns:
         if column.name in unscanned:
             continue
-        conditions = TEXT_CONDITIONS if column.is_text else NUMBER_CONDITIONS if column.is_numeric else {}
+        conditions = TEXT_CONDITIONS | {NATIONAL: NUMBER_OF_TEXT} if column.is_text else {}
+        conditions = {NATIONAL: NUMBER_OF_NUMERIC} if column.is_numeric else conditions
         for kind, condition in conditions.items():
-            possible.append(
-                (f"{kind} in {column.name}", condition.format(f"snapshot_rows.{name(column.name)}"), column)
-            )
+            possible.append((kind, condition.format(f"snapshot_rows.{name(column.name)}"), column))
     if not possible:
         return []
-    any_of_each = ", ".join(f"bool_or({condition})" for _, condition, _ in possible)
+    any_of_each = ", ".join(
+        f"bool_or({condition}{' is not null' if kind == NATIONAL else ''})" for kind, condition, _ in possible
+    )
     matched = one_row(database, f"select {any_of_each} from snapshot_rows", _used(any_of_each))
     return [suspicion for suspicion, is_there in zip(possible, matched, strict=True) if is_there]
 
@@ -124,9 +151,3 @@ def _suspicions(
 def _used(sql: str) -> dict[str, str]:
     """Return the patterns that some SQL names: DuckDB takes no others."""
     return {name: pattern for name, pattern in PATTERNS.items() if f"${name}" in sql}
-
-
-def _is_card(digits: str) -> bool:
-    """Return whether digits are right by Luhn; without any they were in groups of four, which is enough."""
-    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0

@@ -95,6 +95,21 @@ def test_a_row_is_counted_once_by_the_first_reason(catalog: Catalog, tmp_path: P
     assert len(scanned.without) == 2
 
 
+def test_numbers_of_persons_withhold_a_dataset_in_columns_of_every_type(catalog: Catalog, tmp_path: Path) -> None:
+    """Bigint, decimal and text; the order number next to them, a counter of as many digits, does not."""
+    phones = random.Random(1).sample(range(491_500_000_000, 491_799_999_999), 30)
+    for position, column in enumerate(("note", "number", "amount")):
+        rows = [[None, 491_500_000_000 + row, None] for row in range(30)]
+        for row, phone in zip(rows, phones, strict=True):
+            row[position] = (str, int, Decimal)[position](phone)
+        source = events(catalog, rows)
+        with pytest.raises(UserError, match=f"30 of its 30 rows .*: 30 by phone number in {column}. "):
+            pii_scan.withhold(source, tmp_path)
+        declared = replace(source, dataset=replace(source.dataset, unscanned={column: "order numbers"}))
+        assert pii_scan.withhold(declared, tmp_path).withheld == {}
+        catalog.drop_table(("shop", "exp_weekly__events"))
+
+
 def test_a_column_can_be_excluded_from_the_search(catalog: Catalog, tmp_path: Path) -> None:
     dataset = replace(DATASET, unscanned={"number": "article numbers"})
     rows = [(None, 4111111111111111, None), ("a@example.com", 1, None)]
