@@ -15,7 +15,8 @@ from python_export.notify.messages import TEMPLATES
 from python_export.publishing import deliveries
 from python_export.publishing.audit import CheckResult
 from python_export.publishing.layout import FEED, INDEX
-from python_export.publishing.manifest import Manifest, paths, readable
+from python_export.publishing.manifest import Manifest, outdated, paths, readable
+from python_export.publishing.publish import point_to_newest, pointer
 from python_export.publishing.target import Target
 
 # Raised when a field of the feed gets another meaning; a new field alone does not.
@@ -28,7 +29,10 @@ def write(target: Target) -> list[Manifest]:
     delivered = deliveries.newest_numbers(target)
     listed = current(target)
     for path, content in _differing(target, listed):
-        target.put(path, content)
+        if path in (FEED, INDEX):
+            target.put(path, content)
+        else:
+            point_to_newest(target, path.partition("/")[0])
     deliveries.write(target, listed, delivered)
     return listed
 
@@ -65,7 +69,9 @@ def current(target: Target) -> list[Manifest]:
 
 def _differing(target: Target, listed: Sequence[Manifest]) -> Iterator[tuple[str, bytes]]:
     """Yield path and right content of each file that is missing or has another content."""
-    for path, text in ((FEED, _feed(listed)), (INDEX, _page(listed))):
+    once = {one.dataset: one for one in reversed(listed) if one.small_groups and not one.withdrawn}
+    pointers = [(f"{name}/latest.json", pointer(one, listed)) for name, one in once.items()]
+    for path, text in ((FEED, _feed(listed)), (INDEX, _page(listed)), *pointers):
         try:
             is_right = target.read(path) == text.encode()
         except OSError:
@@ -81,8 +87,11 @@ def _feed(listed: Sequence[Manifest]) -> str:
         version |= {"file": f"{manifest.path}/{manifest.file}", "published_at": manifest.created_at}
         if manifest.files:
             version["files"] = [asdict(one) | {"file": f"{manifest.path}/{one.file}"} for one in manifest.files]
-        withdrawn = {"withdrawn": asdict(manifest.withdrawn)} if manifest.withdrawn else {}
-        datasets.setdefault(manifest.dataset, []).append(version | withdrawn)
+        if manifest.withdrawn:
+            version["withdrawn"] = asdict(manifest.withdrawn)
+        if reason := outdated(manifest, listed):
+            version["outdated"] = reason
+        datasets.setdefault(manifest.dataset, []).append(version)
     return json.dumps({"version": FORMAT, "datasets": datasets}, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -91,4 +100,5 @@ def _page(listed: Sequence[Manifest]) -> str:
     weeks: dict[str, dict[str, list[Manifest]]] = {}
     for manifest in listed:
         weeks.setdefault(manifest.week, {name: [] for name in names})[manifest.dataset].append(manifest)
-    return TEMPLATES.get_template(INDEX).render(names=names, weeks=sorted(weeks.items(), reverse=True))
+    marks = {manifest.path: outdated(manifest, listed) for manifest in listed}
+    return TEMPLATES.get_template(INDEX).render(names=names, weeks=sorted(weeks.items(), reverse=True), marks=marks)

@@ -34,7 +34,7 @@ from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
-from python_export.publishing.manifest import Manifest, paths, readable
+from python_export.publishing.manifest import Manifest, outdated, paths, readable
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target
 
@@ -180,7 +180,10 @@ def _write(
         counted=counted,
         weeks_of_mean=WEEKS_OF_MEAN,
         datasets=list(datasets),
-        exclusions={name: _exclusions(version.manifest, of_week) for name, version in newest.items()},
+        exclusions={
+            name: [*_exclusions(version.manifest, of_week), *filter(None, [outdated(version.manifest, listed)])]
+            for name, version in newest.items()
+        },
         excluded=excluded,
         withheld={notice.dataset: notice.text for notice in of_week if notice.dataset},
         notices=lines,

@@ -28,7 +28,7 @@ from python_export.datasets import dictionary
 from python_export.publishing import datapackage, formats
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
 from python_export.publishing.manifest import Column, File, Manifest, Withdrawn, newest, paths, published, read
-from python_export.publishing.publish import build_manifest, changes_after
+from python_export.publishing.publish import build_manifest, changes_after, neighbours, pointer
 from python_export.publishing.target import Target, digest
 from python_export.publishing.versions import SnapshotErasedError, source_snapshot
 
@@ -183,16 +183,16 @@ def audit_pointer(target: Target, dataset: str) -> CheckResult:
     """Verify that latest.json of a dataset names its newest version."""
     path = f"{dataset}/latest.json"
     try:
-        pointer = json.loads(target.read(path))
-        named = tuple(pointer.get(field) for field in ("week", "version", "sha256"))
-    except (OSError, ValueError, AttributeError) as error:
+        named = json.loads(target.read(path))
+        named["dataset"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
         if isinstance(error, FileNotFoundError) and _are_withdrawn(target, dataset):
             return CheckResult(path, ())
         return CheckResult(path, ("it is missing or damaged; the next export writes it again",))
     version = newest(target, dataset)
     if version is None:
         return CheckResult(path, ("no manifest of the versions that it might name can be read",))
-    if named != (version.week, version.version, version.sha256):
+    if named != json.loads(pointer(version, neighbours(target, version))):
         return CheckResult(path, (f"it does not name {version.path}; the next export writes it again",))
     return CheckResult(path, ())
 

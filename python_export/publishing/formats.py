@@ -20,8 +20,9 @@ from python_export.csv.csv_file import name, reading, rows_of, text
 from python_export.publishing.manifest import File, Manifest
 from python_export.publishing.target import digest
 
-# A spreadsheet rounds the next digit, shows no more decimal places, and has no day before this year.
-DIGITS, PLACES, FIRST_YEAR = 15, 30, 1900
+# A spreadsheet rounds the next digit, and shows no more decimal places. Before this month programs count days
+# differently: Excel has a 29 February 1900.
+DIGITS, PLACES, FIRST_MONTH = 15, 30, "1900-03"
 ROOM = "Make room in the export's staging area, and run it again"
 TIMES = {"date": "yyyy-mm-dd", "timestamp": "yyyy-mm-dd hh:mm:ss.000"}
 
@@ -147,4 +148,4 @@ def _exact(value: object) -> object:
     """Return the value of a cell, as text if a spreadsheet would change it."""
     if isinstance(value, int | Decimal) and len(f"{Decimal(value):f}".replace(".", "").strip("-0")) > DIGITS:
         return f"{Decimal(value):f}"
-    return str(value) if isinstance(value, date) and value.year < FIRST_YEAR else value
+    return str(value) if isinstance(value, date) and str(value) < FIRST_MONTH else value

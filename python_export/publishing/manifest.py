@@ -163,6 +163,24 @@ class Manifest:
 MANIFESTS = TypeAdapter(Manifest)
 
 
+def outdated(manifest: Manifest, listed: Iterable[Manifest]) -> str:
+    """Return which `listed` versions of the week have data that came later, empty if none does.
+
+    Only a dataset with one version per week can lack it: any other one has a new version, or the same content.
+    """
+    if manifest.small_groups is None or manifest.withdrawn:
+        return ""
+    newer = {
+        other.dataset: f"{other.dataset} v{other.version}"
+        for other in listed
+        if (other.week, other.withdrawn) == (manifest.week, None)
+        and other.created_at > manifest.created_at
+        and any((other.difference or {}).values())
+    }
+    newer.pop(manifest.dataset, None)
+    return f"one version per week, from before the late data of {' and '.join(newer.values())}" if newer else ""
+
+
 def published(
     target: Target, dataset: str | None = None, week: str | None = None, with_withdrawn: bool = False
 ) -> list[Manifest]:

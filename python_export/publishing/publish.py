@@ -31,8 +31,10 @@ from python_export.publishing.manifest import (
     SmallGroups,
     Withdrawn,
     newest,
+    outdated,
     paths,
     read,
+    readable,
 )
 from python_export.publishing.target import Target, digest
 
@@ -161,8 +163,12 @@ def _with_difference(
 def _reason(before: Manifest, after: Manifest) -> str:
     """Return what made another version necessary, by the two manifests."""
     thresholds = [groups.threshold if groups else None for groups in (before.small_groups, after.small_groups)]
+    added = [column for column in after.column_names if column not in before.column_names]
+    removed = [column for column in before.column_names if column not in after.column_names]
     reasons = {
-        "other columns": before.column_names != after.column_names,
+        f"added columns: {' and '.join(added)}": added,
+        f"removed columns: {' and '.join(removed)}": removed,
+        "another order of columns": not added and not removed and before.column_names != after.column_names,
         "another version of the masking key": before.key_version != after.key_version,
         "another threshold for small groups": thresholds[0] != thresholds[1],
         "another encoding": before.bom != after.bom,
@@ -193,17 +199,28 @@ def point_to_newest(target: Target, dataset: str) -> None:
     if newest(target, dataset) is None:
         target.delete(f"{dataset}/latest.json")
     # Another machine may have published meanwhile, and pointed to it before this one did.
-    while (manifest := newest(target, dataset)) != pointed_to:
-        pointer = {
-            "dataset": manifest.dataset,
-            "week": manifest.week,
-            "version": manifest.version,
-            "file": f"{manifest.week}/v{manifest.version}/{manifest.file}",
-            "manifest": f"{manifest.week}/v{manifest.version}/{MANIFEST}",
-            "sha256": manifest.sha256,
-        }
-        target.put(f"{dataset}/latest.json", (json.dumps(pointer, indent=2) + "\n").encode())
+    while (manifest := newest(target, dataset)) and manifest != pointed_to:
+        target.put(f"{dataset}/latest.json", pointer(manifest, neighbours(target, manifest)).encode())
         pointed_to = manifest
+
+
+def neighbours(target: Target, manifest: Manifest) -> Iterable[Manifest]:
+    """Return the versions of a week that can make its one version of a dataset outdated."""
+    return readable(target, paths(target, week=manifest.week) if manifest.small_groups else ())
+
+
+def pointer(manifest: Manifest, listed: Iterable[Manifest]) -> str:
+    """Return the content of latest.json, with `outdated` if `listed` versions have later data."""
+    reason = outdated(manifest, listed)
+    content = {
+        "dataset": manifest.dataset,
+        "week": manifest.week,
+        "version": manifest.version,
+        "file": f"{manifest.week}/v{manifest.version}/{manifest.file}",
+        "manifest": f"{manifest.week}/v{manifest.version}/{MANIFEST}",
+        "sha256": manifest.sha256,
+    } | ({"outdated": reason} if reason else {})
+    return json.dumps(content, indent=2) + "\n"
 
 
 def withdraw(target: Target, path: str, reason: str) -> None:

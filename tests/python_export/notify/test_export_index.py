@@ -16,7 +16,8 @@ from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_export.notify import index, page
 from python_export.notify.exported import Exported
-from python_export.publishing.manifest import Manifest, read
+from python_export.publishing.audit import audit_pointer
+from python_export.publishing.manifest import Column, Manifest, SmallGroups, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.readiness.issues import Withheld
@@ -48,6 +49,49 @@ def entry(manifest: Manifest, **more: object) -> dict[str, object]:
 def index_of(target: Target) -> tuple[dict, str]:
     """Return feed and page as they are stored."""
     return json.loads(target.read("versions.json")), target.read("index.html").decode()
+
+
+def test_a_version_from_before_its_neighbours_late_data_is_marked(target: Target) -> None:
+    """Of a dataset with one version per week, in feed, page and pointer; until it is restated."""
+    groups = SmallGroups(threshold=10, suppressed=3)
+    reason = "one version per week, from before the late data of events v2 and orders v3"
+    hours = iter(range(1, 24))
+
+    def publish(dataset: str, rows: list[str], week: str = OLD, **fields: object) -> None:
+        at = f"2021-01-04T{next(hours):02d}:00:00Z"
+        columns = [Column(name="note", type="string", nulls=0)]
+        manifest = replace(draft(week), dataset=dataset, columns=columns, created_at=at, **fields)
+        publish_file(target, "\n".join(["note", *rows, ""]), manifest)
+        index.write(target)
+
+    def marks() -> list[str]:
+        feed, shown_page = index_of(target)
+        [in_feed] = [one.get("outdated", "") for one in feed["datasets"]["demand"] if one["week"] == OLD]
+        in_pointer = json.loads(target.read("demand/latest.json")).get("outdated", "")
+        in_page = re.findall(r'title="(.*?)">outdated<', shown_page)
+        assert audit_pointer(target, "demand").issues == ()
+        assert in_page == [in_feed] * bool(in_feed)
+        return [in_feed, in_pointer]
+
+    publish("events", ["a"])
+    publish("orders", ["a"])
+    publish("demand", ["a"], small_groups=groups)
+    # Other data of another week, and a first version that was withheld before, are no late data.
+    publish("events", ["a"], NEW)
+    publish("events", ["b"], NEW)
+    publish("lines", ["a"])
+    assert marks() == ["", ""]
+    for content in ("b", "c"):
+        publish("orders", [content])
+    publish("events", ["a", "late"])
+    assert marks() == [reason, reason]
+    publish("demand", ["a", "late"], small_groups=groups, restated="asked for")
+    assert marks() == ["", ""]
+    publish("events", ["later"])
+    assert marks() == ["one version per week, from before the late data of events v3"] * 2
+    withdraw(target, f"events/{OLD}/v3", "wrong")
+    index.write(target)
+    assert marks() == ["", ""]
 
 
 def test_feed_and_page_list_current_versions_and_mark_withdrawn_ones(target: Target) -> None:

@@ -143,7 +143,7 @@ def test_a_spreadsheet_has_typed_cells_and_no_formula(tmp_path: Path) -> None:
         ]
         assert {type(row[position]) for row in rows} <= {float, str}
         assert [row[position] for row in rows].count("") == [row[position] for row in expected].count(None)
-    # The calendar of spreadsheets begins in 1900.
+    # What programs count alike begins later.
     days = {date(1, 1, 1): "0001-01-01", None: ""}
     assert [row[6] for row in rows] == [days.get(row[6], row[6]) for row in expected]
     assert [row[7] for row in rows] == ["" if row[7] is None else row[7] for row in expected]
@@ -169,6 +169,18 @@ def test_digits_that_a_spreadsheet_would_round_are_text(tmp_path: Path) -> None:
     formats.write(file, replace(described(len(cells)), columns=columns), ["xlsx"], tmp_path / "scratch")
     expected = [["1234567890123456", cell, datetime.fromisoformat(AT.removesuffix("Z"))] for cell in cells.values()]
     assert sheet(tmp_path / f"{STEM}.xlsx")[1:] == expected
+
+
+def test_days_that_programs_count_differently_are_text(tmp_path: Path) -> None:
+    days = [date(1899, 12, 31), date(1900, 1, 1), date(1900, 2, 28), date(1900, 3, 1), date(1900, 3, 2)]
+    manifest = replace(described(len(days)), columns=[Column("day", "date", 0), Column("at", "timestamp", 0)])
+    file = tmp_path / f"{STEM}.csv"
+    file.write_text("day,at\n" + "".join(f"{day},{day}T23:59:59.000Z\n" for day in days))
+    formats.write(file, manifest, ["xlsx"], tmp_path / "scratch")
+    cells = sheet(tmp_path / f"{STEM}.xlsx")[1:]
+    assert [day for day, _ in cells] == [*map(str, days[:3]), *days[3:]]
+    times = [datetime(day.year, day.month, day.day, 23, 59, 59) for day in days]
+    assert [at for _, at in cells] == [*map(str, times[:3]), *times[3:]]
 
 
 def test_more_rows_than_a_sheet_has_are_in_several_files(tmp_path: Path) -> None:

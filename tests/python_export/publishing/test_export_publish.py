@@ -158,7 +158,25 @@ def test_a_key_that_the_old_version_lacks_makes_every_row_another(target: Target
     second = publish_file(target, "part,note\n1,a\n2,a\n", wider)
 
     assert second.manifest.difference == {"added": 2, "removed": 1, "changed": 0}
-    assert second.manifest.reason == "other columns, late or corrected data"
+    assert second.manifest.reason == "added columns: part, late or corrected data"
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (("note", "c", "a", "b"), "added columns: a and b"),
+        (("b", "note"), "added columns: b, removed columns: c"),
+        (("note",), "removed columns: c"),
+        (("c", "note"), "another order of columns"),
+    ],
+)
+def test_changed_columns_are_named(target: Target, after: tuple[str, ...], reason: str) -> None:
+    for names in (("note", "c"), after):
+        columns = [{"name": name, "type": "string", "nulls": 0} for name in names]
+        manifest = replace(draft("2020-W53"), columns=columns)
+        published = publish_file(target, f"{','.join(names)}\n{','.join('x' * len(names))}\n", manifest)
+    assert published.manifest.reason == reason
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
