@@ -154,8 +154,6 @@ def end_at_sigterm() -> None:
     signal.signal(signal.SIGTERM, interrupt)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    # A signal to a forked child must not end this process.
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
     threading.Thread(target=watch, daemon=True).start()
 
 

@@ -7,8 +7,10 @@ counters, and those with the check digit of articles (GTIN) are articles.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from operator import mul
+
+Check = Callable[[str], object]
 
 # Fewer numbers may have a check digit by chance; a card is one by itself.
 FEWEST = 20
@@ -28,8 +30,8 @@ def is_luhn(digits: str) -> bool:
     return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
 
 
-def _is_weighted(divisor: int, weights: Sequence[int], digits: str) -> bool:
-    return sum(weight * int(digit) for weight, digit in zip(weights, digits, strict=True)) % divisor == 0
+def _weighted(divisor: int, *weights: int) -> Check:
+    return lambda digits: sum(map(mul, weights, map(int, digits))) % divisor == 0
 
 
 def _is_iso_7064(digits: str) -> bool:
@@ -39,49 +41,41 @@ def _is_iso_7064(digits: str) -> bool:
     return (product + int(digits[-1])) % 10 == 1
 
 
-Check = Callable[[str], object]
 POWERS = [10**power for power in range(12, -1, -1)]
 NATIONAL: dict[int, Sequence[Check]] = {
     # Canada; the Netherlands.
-    9: (is_luhn, partial(_is_weighted, 11, (9, 8, 7, 6, 5, 4, 3, 2, -1))),
+    9: (is_luhn, _weighted(11, 9, 8, 7, 6, 5, 4, 3, 2, -1)),
     # Sweden, also with the century.
     10: (is_luhn,),
     12: (is_luhn,),
     # Germany, Poland, Turkey, Norway, Brazil, Belgium.
     11: (
-        _is_iso_7064,
-        partial(_is_weighted, 10, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1)),
-        partial(_is_weighted, 10, (*[1] * 10, -1)),
-        partial(_is_weighted, 11, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)),
-        partial(_is_weighted, 11, (*range(10), -1)),
-        partial(_is_weighted, 97, (*POWERS[4:], 10, 1)),
+        *(_is_iso_7064, _weighted(10, *[1, 3, 7, 9] * 2, 1, 3, 1), _weighted(10, *[1] * 10, -1)),
+        *(_weighted(11, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1), _weighted(11, *range(10), -1)),
+        _weighted(97, *POWERS[4:], 10, 1),
     ),
     # South Africa; France.
     13: (is_luhn,),
-    15: (partial(_is_weighted, 97, (*POWERS, 10, 1)),),
+    15: (_weighted(97, *POWERS, 10, 1),),
 }
+IS_ARTICLE = _weighted(10, *[3, 1] * 7)
 
 
-def kinds(numbers: Sequence[str], count: int) -> list[tuple[str, Check]]:
-    """Return what numbers of one length are, each kind with the check of its form; of `count` some are a sample."""
-    length = len(numbers[0])
+def kinds(numbers: Sequence[str], count: int) -> Iterator[tuple[str, Check]]:
+    """Yield what numbers of one length are, each kind with the check of its form; of `count` some are a sample."""
 
     def share(check: Check, of: Sequence[str] = numbers) -> float:
         return sum(bool(check(number)) for number in of) / max(1, len(of))
 
-    found: list[tuple[str, Check]] = []
-    if length >= 13 and share(is_luhn, [number for number in numbers if _is_card(number)]) >= SHARE:
-        found.append(("card number", lambda number: _is_card(number) and is_luhn(number)))
-    if len(numbers) < FEWEST:
-        return found
-    found += [("national number", check) for check in NATIONAL.get(length, ()) if share(check) >= SHARE]
-    is_article = share(lambda number: _is_weighted(10, [3, 1] * 7, number.zfill(14))) >= SHARE if length <= 14 else True
-    is_sparse = int(max(numbers)) - int(min(numbers)) >= SPARSE * count
-    if is_sparse and not is_article and share(PHONE.fullmatch) >= (0.97 if length == 10 else 0.9):
-        found.append(("phone number", PHONE.fullmatch))
-    return found
-
-
-def _is_card(number: str) -> bool:
-    """Return whether a number begins as cards do, and clocks do not."""
-    return number[0] in "23456"
+    length = len(numbers[0])
+    # Cards begin so, and clocks do not.
+    if length >= 13 and share(is_luhn, [number for number in numbers if number[0] in "23456"]) >= SHARE:
+        yield "card number", lambda number: number[0] in "23456" and is_luhn(number)
+    if len(numbers) >= FEWEST:
+        for check in NATIONAL.get(length, ()):
+            if share(check) >= SHARE:
+                yield "national number", check
+        is_counter = int(max(numbers)) - int(min(numbers)) < SPARSE * count
+        is_phone = share(PHONE.fullmatch) >= (0.97 if length == 10 else 0.9)
+        if is_phone and not is_counter and share(lambda number: IS_ARTICLE(number.zfill(14))) < SHARE:
+            yield "phone number", PHONE.fullmatch

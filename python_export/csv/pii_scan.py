@@ -39,12 +39,19 @@ TEXT_CONDITIONS = {
     "phone number": "case when contains({0}, '+') then regexp_matches({0}, $phone) end",
     "card number": "case when regexp_matches({0}, $run) then regexp_matches({0}, $card) end",
 }
-# Digits of a cell that is a number alone, and NULL of others.
-NUMBER = "case when {} then nullif(regexp_extract(cast({{0}} as varchar), $number, 1), '') end"
-NUMBER_OF_TEXT, NUMBER_OF_NUMERIC = NUMBER.format("strlen({0}) >= 9"), NUMBER.format("{0} >= 1e8")
-NATIONAL = "national number"
-KINDS = (*TEXT_CONDITIONS, NATIONAL)
-SAMPLE = 1000
+# The digits of a cell that is a number alone, and NULL for others; the first condition is a cheap one.
+NUMBER = "case when {1} then nullif(regexp_extract(cast({0} as varchar), $number, 1), '') end"
+KINDS = (*TEXT_CONDITIONS, "national number")
+# By length, a sample of the distinct numbers of a column, and how many there are.
+SAMPLE = """
+select length(number), list(number), any_value(count)
+from (
+    select number, count(*) over of_length as count, row_number() over (of_length order by hash(number)) as rank
+    from (select distinct {} as number from snapshot_rows) where number is not null
+    window of_length as (partition by length(number))
+)
+where rank <= 1000 group by all
+"""
 # More is no accident of a few rows: then the column itself holds personal data.
 ROWS_LIMIT, SHARE_LIMIT, SQL_LIMIT = 20, 0.05, 10_000
 
@@ -95,57 +102,40 @@ def suspects(
 ) -> dict[str, str]:
     """Return why rows of `snapshot_rows` may hold personal data, by the SQL `row` that names each."""
     reasons: dict[str, str] = {}
-    for kind, condition, column in _suspicions(database, columns, unscanned):
-        if kind == NATIONAL:
-            for number_kind, length, check in _numbers(database, condition):
-                sql = f"select {row}, {condition} from snapshot_rows where length({condition}) = {length}"
-                for row_key, number in database.execute(sql, _used(sql)).fetchall():
-                    if check(number):
-                        reasons.setdefault(row_key, f"{number_kind} in {column.name}")
-            continue
-        for row_key, cell in database.execute(
-            f"select {row}, {name(column.name)} from snapshot_rows where {condition}", _used(condition)
-        ).fetchall():
-            if kind != "card number" or any(map(is_luhn, CARD.findall(cell))):
-                reasons.setdefault(row_key, f"{kind} in {column.name}")
+    for reason, cell, condition, check in _suspicions(database, columns, unscanned):
+        sql = f"select {row}, {cell} from snapshot_rows where {condition}"
+        for row_key, text in database.execute(sql, _used(sql)).fetchall():
+            if check(text):
+                reasons.setdefault(row_key, reason)
     return reasons
-
-
-def _numbers(database: duckdb.DuckDBPyConnection, number: str) -> Iterator[tuple[str, int, Check]]:
-    """Yield what the numbers of one length of a column are, by a sample of them, and the check of a number."""
-    sample = f"""
-        select length(number), list(number), any_value(count)
-        from (
-            select number, count(*) over of_length as count, row_number() over (of_length order by hash(number)) as rank
-            from (select distinct {number} as number from snapshot_rows) where number is not null
-            window of_length as (partition by length(number))
-        )
-        where rank <= {SAMPLE} group by all
-    """
-    for length, numbers, count in database.execute(sample, _used(sample)).fetchall():
-        for kind, check in kinds(numbers, count):
-            yield kind, length, check
 
 
 def _suspicions(
     database: duckdb.DuckDBPyConnection, columns: Iterable[Column], unscanned: Collection[str]
-) -> list[tuple[str, str, Column]]:
-    """Return what a column may hold and the condition on its rows, of what one look at all columns has found."""
+) -> Iterator[tuple[str, str, str, Check]]:
+    """Yield reason, SQL of a cell and of a condition, and the cell's check, for what a look at all columns finds."""
     possible = []
     for column in columns:
-        if column.name in unscanned:
-            continue
-        conditions = TEXT_CONDITIONS | {NATIONAL: NUMBER_OF_TEXT} if column.is_text else {}
-        conditions = {NATIONAL: NUMBER_OF_NUMERIC} if column.is_numeric else conditions
-        for kind, condition in conditions.items():
-            possible.append((kind, condition.format(f"snapshot_rows.{name(column.name)}"), column))
-    if not possible:
-        return []
-    any_of_each = ", ".join(
-        f"bool_or({condition}{' is not null' if kind == NATIONAL else ''})" for kind, condition, _ in possible
-    )
+        cell = f"snapshot_rows.{name(column.name)}"
+        if column.name not in unscanned and (column.is_text or column.is_numeric):
+            conditions = TEXT_CONDITIONS if column.is_text else {}
+            possible += [(kind, column, cell, condition.format(cell)) for kind, condition in conditions.items()]
+            number = NUMBER.format(cell, f"strlen({cell}) >= 9" if column.is_text else f"{cell} >= 1e8")
+            possible.append(("", column, number, f"{number} is not null"))
+    any_of_each = ", ".join(f"bool_or({condition})" for *_, condition in possible) or "null"
     matched = one_row(database, f"select {any_of_each} from snapshot_rows", _used(any_of_each))
-    return [suspicion for suspicion, is_there in zip(possible, matched, strict=True) if is_there]
+    for (kind, column, cell, condition), is_there in zip(possible, matched, strict=False):
+        if is_there and kind:
+            yield f"{kind} in {column.name}", cell, condition, _has_card if kind == "card number" else bool
+        elif is_there:
+            sample = SAMPLE.format(cell)
+            for length, numbers, count in database.execute(sample, _used(sample)).fetchall():
+                for its_kind, check in kinds(numbers, count):
+                    yield f"{its_kind} in {column.name}", cell, f"length({cell}) = {length}", check
+
+
+def _has_card(text: str) -> bool:
+    return any(map(is_luhn, CARD.findall(text)))
 
 
 def _used(sql: str) -> dict[str, str]:

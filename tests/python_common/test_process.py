@@ -32,17 +32,6 @@ lock(mutex)
 print('waits', flush=True)
 lock(mutex)
 """,
-    "outside Python, with a child that was ended": """
-lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
-lock(mutex)
-reader, writer = os.pipe()
-child = os.fork() or os.write(writer, b'.') and time.sleep(600)
-os.read(reader, 1)
-os.kill(child, signal.SIGTERM)
-os.waitpid(child, 0)
-print('waits', flush=True)
-lock(mutex)
-""",
 }
 
 
