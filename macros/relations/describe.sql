@@ -24,9 +24,7 @@
         {% set text = run_query('show create table ' ~ relation).rows[0][0] %}
         {% set text = modules.re.sub("'location' = '[^']*'", '', text) %}
         {% set hash = local_md5(text) %}
-        {% do return({
-            'is_view': true, 'schema': hash, 'content': hash, 'marker': hash, 'text': text, 'scanned': scan(text),
-        }) %}
+        {% do return({'is_view': true, 'schema': hash, 'content': hash, 'marker': hash, 'text': text}) %}
     {% endif %}
     {% set schema_id = (version or versions_of([name]).get(name, '')).partition('/')[0] %}
     {% set columns, properties, others, section = {}, {}, [], namespace(has_columns=true, rows=none) %}

@@ -33,7 +33,7 @@
         ) %}
     {% endif %}
     {% set rows = run_query(
-        "select '' as unique_id, version() as fingerprint, '' as inputs, '' as marker,"
+        "select '' as unique_id, concat(version(), current_timezone()) as fingerprint, '' as inputs, '' as marker,"
         ~ ' 0 as failures, false as should_warn, false as should_error union all'
         ~ ' select unique_id, fingerprint, inputs, marker, 0, false, false from ops.node_states'
     ) %}
@@ -51,11 +51,14 @@
     {% do states.update({
         'engine': local_md5(settings | join('\n')),
         'passed': rows.select(['failures', 'should_warn', 'should_error']).limit(1),
-        'is_noting': not flags.EMPTY,
+        'is_noting': not flags.EMPTY and has_bridge(),
         'is_skipping': var('skip_unchanged', true) and not flags.FULL_REFRESH and not writers_unseen(),
     }) %}
     {# dbt_project.yml has dbt list no schema: it opens a connection for each #}
-    {% for schema in project_schemas() %}{% do adapter.get_relation(none, schema, 'any') %}{% endfor %}
+    {% set nodes = graph.nodes.values() | list + graph.sources.values() | list %}
+    {% for schema in nodes | map(attribute='schema') | unique %}
+        {% do adapter.get_relation(none, schema, 'any') %}
+    {% endfor %}
     {% if selected_resources | length > 50 %}{% do describe_all() %}{% endif %}
 {% endmacro %}
 
@@ -70,6 +73,15 @@
     {% for name, description in describe_many(names).items() %}
         {% do node_states().described.update({name ~ ' 0': description}) %}
     {% endfor %}
+{% endmacro %}
+
+
+{# Whether Spark finds what SQL reads (sources_of). A server of one's own may lack the function. #}
+{% macro has_bridge() %}
+    {% if run_query("show functions like 'lakehouse_sources'").rows %}{% do return(true) %}{% endif %}
+    {% do log('Nothing is skipped: Spark has no function lakehouse_sources. Add LakehouseExtensions to'
+        ~ ' spark.sql.extensions, and lakehouse.jar to the class path of its driver (docs/state.md).', info=true) %}
+    {% do return(false) %}
 {% endmacro %}
 
 
@@ -118,29 +130,33 @@
 {% endmacro %}
 
 
-{# Whether the node may be left as it is; decides before it runs, from what its inputs are then. If not, the snapshot
-   that it commits next has its fingerprint, by which own_commits() finds it. #}
+{# Whether the node may be left as it is; decides before it runs, from what its noted inputs are then. If not, its inputs
+   are found, and the snapshot that it commits next has its fingerprint, by which own_commits() finds it. #}
 {% macro is_unchanged(sql) %}
-    {% set states = node_states() %}
+    {% set states, stored = node_states(), node_states().stored.get(model.unique_id, {}) %}
     {% set is_test = model.resource_type == 'test' %}
     {% set current = {'marker': ''} if is_test else described(this.schema ~ '.' ~ this.identifier) %}
-    {% set note, stored = new_note(sql), states.stored.get(model.unique_id, {}) %}
-    {% set changed = changed_inputs(stored, note) if note is not string %}
+    {% set never, fingerprint = never_skipped(), fingerprint_of(sql) %}
+    {% set changed = changed_inputs(stored.inputs) if stored and not never and stored.fingerprint == fingerprint %}
     {% set reason = (
-        note if note is string
+        never if never
+        else 'its config cannot be compared' if fingerprint is none
         else 'no success is noted' if not stored
-        else 'its SQL, config or engine changed' if stored.fingerprint != note.fingerprint
+        else 'its SQL, config or engine changed' if stored.fingerprint != fingerprint
         else changed ~ ' changed' if changed
         else this ~ ' changed' if not current or current.marker != stored.marker
         else 'skipping is off' if not states.is_skipping
         else 'unchanged'
     ) %}
-    {% do log('node state: ' ~ model.unique_id ~ ': ' ~ reason) %}
+    {% set inputs = reason if never or fingerprint is none else inputs_of(sql) if reason != 'unchanged' %}
+    {% do log('node state: ' ~ model.unique_id ~ ': ' ~ (inputs if inputs is string else reason)) %}
     {% if reason == 'unchanged' %}{% do states.unchanged.update({model.unique_id: current.snapshot}) %}{% endif %}
-    {% if reason == 'unchanged' or note is string %}{% do return(reason == 'unchanged') %}{% endif %}
-    {% do states.notes.update({model.unique_id: dict(note, marker='', before=current)}) %}
+    {% if reason == 'unchanged' or inputs is string %}{% do return(reason == 'unchanged') %}{% endif %}
+    {% do states.notes.update({
+        model.unique_id: {'fingerprint': fingerprint, 'inputs': inputs, 'marker': '', 'before': current},
+    }) %}
     {% if not is_test %}
-        {% do run_query('set `spark.sql.iceberg.snapshot-property.lakehouse.built-from`=' ~ note.fingerprint) %}
+        {% do run_query('set `spark.sql.iceberg.snapshot-property.lakehouse.built-from`=' ~ fingerprint) %}
     {% endif %}
     {% do return(false) %}
 {% endmacro %}

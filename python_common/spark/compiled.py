@@ -26,6 +26,7 @@ def make_jar(jar: Path, *sources: Path) -> None:
             jvm = gateway.jvm
             compiler = jvm.org.codehaus.janino.CompilerFactory().newCompiler()
             compiler.setDestinationDirectory(jvm.java.io.File(directory), False)
+            compiler.setTargetVersion(8)
             compiler.setClassPath(_java_files(gateway, sorted(jars)))
             compiler.compile(_java_files(gateway, sources))
         finally:

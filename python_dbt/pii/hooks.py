@@ -35,7 +35,6 @@ REVIEWED_MACROS = {
     "every_stored_table",
     "pairs_of",
     "partitions_of_run",
-    "scan",
     "test_adds_up",
     "test_keeps_contract",
     "versions_of",

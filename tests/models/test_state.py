@@ -76,6 +76,17 @@ PROJECT = {
               hard_deletes: new_record}
     """,
 }
+# Reads and clocks that no name in the SQL shows. Tests of `tests` pass until what they read changes.
+PLANTED = {
+    "models/typed.sql": "select timestamp 'now' as at",
+    "models/cast.sql": "select cast('now' as timestamp) as at",
+    "models/named.sql": "select count(*) as total from identifier('small' || '.sales')",
+    "models/till.sql": "select count(*) as total from planted",
+    "models/lines.sql": "select count(*) as total from small.sales, text.`FILE`",
+    "tests/no_large_sale.sql": "select 1 from identifier('small' || '.sales') where amount > 1000",
+    "tests/no_second_row.sql": "select id from planted where id > 1",
+    "tests/no_line.sql": "select * from small.sales, text.`FILE` where value <> ''",
+}
 TABLES = ("small.sales", "small.sold", "small.totals", "small.history", "small.exp_sales", "small.rates")
 VIEWS = ("staging.stg_till__sales", "masked.int_sales_masked", "small.by_name")
 ALWAYS_RUN = {"model.small.clock", "test.small.not_null_clock_at"}
@@ -273,6 +284,54 @@ def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(s
     statements = (shop.directory / "skipping" / "dbt.log").read_text()
     assert "describe extended small.rates" in statements
     assert "describe extended small.rates" not in statements.rpartition("OK hook: small.on-run-end.3")[2]
+
+
+@pytest.mark.long
+def test_planted_reads_and_clocks_run_again(shop: Shop) -> None:
+    shop.sql("create or replace table planted using iceberg as select 1 as id")
+    file = shop.directory / "lines.txt"
+    file.write_text("\n")
+    (shop.directory / "tests").mkdir()
+    for name, sql in PLANTED.items():
+        config = "{{ config(materialized='table') }}" if name.startswith("models/") else ""
+        (shop.directory / name).write_text(config + sql.replace("FILE", str(file)))
+    names = [Path(name).stem for name in PLANTED if name.startswith("models/")]
+
+    def contents() -> dict[str, list[tuple[Any, ...]]]:
+        return {name: shop.sql(f"select * from small.{name}") for name in names}
+
+    first = shop.build("skipping")
+    assert {status for status, _ in first.values()} == {"success", "pass"}
+    before = contents()
+    shop.sql("insert into planted values (2)")
+    file.write_text("\none\n")
+    shop.sql("insert into small.sales select 99, email, 2000, week, ingest_batch, ingested_at from small.sales limit 1")
+    second = shop.build("skipping")
+    failed = {unique_id.split(".")[2] for unique_id, (status, _) in second.items() if status == "fail"}
+    assert failed == {"no_large_sale", "no_second_row", "no_line"}
+    assert {name for name, rows in contents().items() if rows == before[name]} == set()
+    # The name of a table in the default schema is found, so its reader is left as it is.
+    shop.build("skipping")
+    results = json.loads((shop.directory / "skipping" / "run_results.json").read_text())["results"]
+    messages = {result["unique_id"]: result["adapter_response"].get("_message") for result in results}
+    assert [messages[f"model.small.{name}"] == "unchanged" for name in names] == [name == "till" for name in names]
+    shop.sql("drop table planted")
+
+
+@pytest.mark.long
+def test_a_server_without_the_function_skips_nothing(shop: Shop) -> None:
+    path = shop.directory / "dbt_project.yml"
+    project = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(project | {"macro-paths": [*project["macro-paths"], "macros"]}))
+    (shop.directory / "macros").mkdir()
+    (shop.directory / "macros" / "run_query.sql").write_text(
+        "{% macro run_query(sql) %}"
+        "{% do return(dbt.run_query(sql | replace('lakehouse_sources', 'other_function'))) %}{% endmacro %}"
+    )
+    for _ in range(2):
+        assert {status for status, _ in shop.build("skipping").values()} <= {"success", "pass", "warn"}
+    assert shop.skipped["skipping"] == 0
+    assert (shop.directory / "skipping" / "dbt.log").read_text().count("no function lakehouse_sources") == 2
 
 
 def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:
