@@ -9,7 +9,8 @@
 {% macro never_skipped() %}
     {% if not node_states().is_noting %}{% do return('this command notes nothing') %}{% endif %}
     {% if model.resource_type == 'test' and should_store_failures() %}{% do return('it stores failures') %}{% endif %}
-    {% do return('its file is too large to compare' if model.resource_type == 'seed' and model.checksum.name != 'sha256') %}
+    {% set is_large = model.resource_type == 'seed' and model.checksum.name != 'sha256' %}
+    {% do return('its file is too large to compare' if is_large else '') %}
 {% endmacro %}
 
 

@@ -130,8 +130,8 @@
 {% endmacro %}
 
 
-{# Whether the node may be left as it is; decides before it runs, from what its noted inputs are then. If not, its inputs
-   are found, and the snapshot that it commits next has its fingerprint, by which own_commits() finds it. #}
+{# Whether the node may be left as it is; decides before it runs, from what its noted inputs are then. If not, Spark
+   finds its inputs, and the snapshot that it commits next has its fingerprint, by which own_commits() finds it. #}
 {% macro is_unchanged(sql) %}
     {% set states, stored = node_states(), node_states().stored.get(model.unique_id, {}) %}
     {% set is_test = model.resource_type == 'test' %}

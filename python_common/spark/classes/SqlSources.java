@@ -52,7 +52,7 @@ import scala.runtime.AbstractFunction1;
  * Janino compiles this: it knows neither lambdas nor generics.
  */
 class SqlSources {
-    /** Functions whose result follows from their arguments and settings; of equal or unordered rows Spark takes any. */
+    /** Functions whose result follows from arguments and settings. Where rows have no order Spark takes any. */
     private static final Set FUNCTIONS = words(
         "ascii base64 bit_length btrim char char_length character_length chr concat_ws contains decode elt encode"
         + " endswith find_in_set format_number format_string initcap instr lcase left len length levenshtein locate"
@@ -113,12 +113,12 @@ class SqlSources {
         "AttributeReference CommonExpressionRef CumeDist CurrentRow$ EulerNumber LambdaVariable Literal NamedLambdaVariable"
         + " OuterReference Pi RowNumber UnboundedFollowing$ UnboundedPreceding$ UnspecifiedFrame$");
 
-    /** What may be below the names of a parsed plan. All others with children are looked into. */
+    /** Leaves of a parsed plan besides names. */
     private static final Set PARSED_LEAVES = words(
         "CTERelationRef LocalRelation OneRowRelation OneRowRelation$ Range UnresolvedInlineTable InlineTable"
         + " ResolvedInlineTable UnresolvedTableValuedFunction");
 
-    /** Of what Spark reads as an instant, these alone have a date. 'now', 'today' and '12:30' depend on the clock. */
+    /** Spark reads other texts by the clock: 'now', 'today', and '12:30' as of today. */
     private static final String ISO_DATE = "[0-9]{4}-[0-9].*";
 
     private final SessionState state;
@@ -219,7 +219,7 @@ class SqlSources {
         String type = tree.literalType().getText().toLowerCase();
         String text = tree.singleStringLitWithoutMarker().getText();
         if (type.startsWith("date") || type.startsWith("time")) {
-            // Without its quotes: of a literal with a prefix or an escape something else is first.
+            // Behind the quote: a prefix or an escape is no digit.
             if (!text.substring(1).matches(ISO_DATE)) {
                 changes("its SQL has a " + type + " literal without a date of four digits");
             }

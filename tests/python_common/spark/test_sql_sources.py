@@ -148,6 +148,12 @@ FOLLOWS = (
 )
 
 
+def answer_of(session: SparkSession, text: str) -> dict[str, Any]:
+    literal = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    answer: dict[str, Any] = json.loads(session.sql(f"select lakehouse_sources('{literal}')").collect()[0][0])
+    return answer
+
+
 @pytest.fixture(scope="module")
 def ask(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """A function that asks Spark about a text, in which it fills in a file and a snapshot."""
@@ -159,14 +165,12 @@ def ask(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     session.sql(f"create table spark_catalog.default.sources_pads (id string) using text location '{file}'")
     for statement in TABLES:
         session.sql(statement)
-    [snapshot] = session.sql("select snapshot_id from sources.sales.snapshots").first() or ()
+    snapshot = session.sql("select snapshot_id from sources.sales.snapshots").collect()[0][0]
 
     def ask(template: str) -> dict[str, Any]:
         text = template.replace("{file}", str(file)).replace("{snapshot}", str(snapshot))
-        literal = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
         session.sql(text)  # a text that Spark refuses would prove nothing
-        [answer] = session.sql(f"select lakehouse_sources('{literal}')").first() or ()
-        return json.loads(answer)
+        return answer_of(session, text)
 
     yield ask
     for name in ("view shown", "table till"):
@@ -210,9 +214,6 @@ def test_sql_that_follows_from_tables_may_be_skipped(ask: Ask, call: str) -> Non
         assert "sources.sales" in answer["relations"]
 
 
-@pytest.mark.parametrize(
-    "text", ["insert into till values (1, 'a')", "select 1; select 2", "show tables", "", "select"]
-)
+@pytest.mark.parametrize("text", ["insert into till values (1)", "select 1; select 2", "show tables", "", "select"])
 def test_text_that_is_no_query_is_never_skipped(spark: SparkSession, text: str) -> None:
-    [answer] = spark.sql("select lakehouse_sources('" + text.replace("'", "\\'") + "')").first() or ()
-    assert json.loads(answer)["unknown"]
+    assert answer_of(spark, text)["unknown"]
