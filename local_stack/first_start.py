@@ -39,6 +39,7 @@ create or replace table shop.weekly using iceberg as
     left join (select posexplode(lines) as (position, line), id as line_id from shop.orders) on id = line_id
     group by name;
 select max(readable_metrics.id.upper_bound) from shop.orders.files;
+select lakehouse_sources('select count(*) from shop.orders');
 alter table shop.weekly set tblproperties ('a' = 'b');
 show tblproperties shop.weekly;
 insert overwrite directory '{directory}/csv' using csv options (header 'true')

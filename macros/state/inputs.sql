@@ -26,7 +26,7 @@
 
 {# The inputs of a node before it runs, or the reason why it is never skipped, as a text. #}
 {% macro inputs_of(sql) %}
-    {% set states, inputs, found = node_states(), {}, sources_of(sql) if sql else {} %}
+    {% set states, inputs, found = node_states(), {}, sources_of(sql) if sql else {'relations': []} %}
     {# What is new decides whether a model that follows tables runs, and not the rows that its SQL would give. #}
     {% set reason = found.unknown or (found.volatile if not model.config.follows) %}
     {% if reason %}{% do return(reason) %}{% endif %}
