@@ -12,6 +12,8 @@ import org.apache.iceberg.spark.source.SparkTable;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.analysis.CTESubstitution$;
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
+import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -209,8 +211,14 @@ class SqlSources {
 
     private void function(String text) {
         String name = text.toLowerCase();
-        boolean isOwn = state.catalog().isTemporaryFunction(new FunctionIdentifier(name));
-        if (isOwn || !FUNCTIONS.contains(name)) {
+        FunctionIdentifier identifier = new FunctionIdentifier(name);
+        // A user's function may have the name of one of Spark's.
+        boolean isBuiltin =
+            state.functionRegistry().lookupFunction(identifier)
+                .equals(FunctionRegistry$.MODULE$.builtin().lookupFunction(identifier))
+            && state.tableFunctionRegistry().lookupFunction(identifier)
+                .equals(TableFunctionRegistry$.MODULE$.builtin().lookupFunction(identifier));
+        if (!isBuiltin || !FUNCTIONS.contains(name)) {
             changes("its SQL calls " + name);
         }
     }
