@@ -19,9 +19,12 @@
     {% if model.package_name != project_name %}
         {{ return(dbt.materialization_incremental_spark()) }}
     {% endif %}
-    {% set strategy = config.require('incremental_strategy') %}
-    {% if strategy not in ('earliest', 'latest_change', 'affected_keys', 'replace_partitions', 'rebuild_if_changed') %}
-        {% do exceptions.raise_compiler_error(model.name ~ ': unknown incremental_strategy ' ~ strategy) %}
+    {% set strategy = config.get('incremental_strategy') %}
+    {% set strategies = ['earliest', 'latest_change', 'affected_keys', 'replace_partitions', 'rebuild_if_changed'] %}
+    {% if strategy not in strategies %}
+        {% do exceptions.raise_compiler_error(
+            model.name ~ ': incremental_strategy is ' ~ strategy ~ '. Set one of ' ~ strategies | join(', ') ~ '.'
+        ) %}
     {% endif %}
     {% if is_unchanged(sql) %}{{ return(unchanged()) }}{% endif %}
     {% set existing = load_relation(this) %}
@@ -43,7 +46,7 @@
         {% set sql = with_bounds(compiled_code, unread, rebuilds) %}
         {# at its first run, and not when its table has grown #}
         {% if strategy == 'affected_keys' %}{% do require_affected(sql) %}{% endif %}
-        {% do require_columns(sql, none if rebuilds else this) %}
+        {% set sql = require_columns(sql, none if rebuilds else this) %}
         {% if model.config.meta.export %}{% do record_provenance() %}{% endif %}
         {% if rebuilds %}
             {% if existing is not none and existing.is_view %}{% do adapter.drop_relation(existing) %}{% endif %}

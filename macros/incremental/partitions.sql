@@ -6,15 +6,23 @@
     exported_weeks.
 #}
 {% macro replace_partitions(target, sql) %}
-    {% set columns = adapter.get_columns_in_relation(target) | map(attribute='name') | join(', ') %}
+    {% set columns = adapter.get_columns_in_relation(target) | map(attribute='name') | join('`, `') %}
     {% call statement('main') %}
         insert into {{ target }}
-        replace where {{ in_partitions(config.require('partition_by'), partitions_of_run(model)) }}
-        select {{ columns }} from (
+        replace where {{ written_by_run(model) }}
+        select `{{ columns }}` from (
             {{ sql }}
         )
+        where {{ written_by_run(model) }}
     {% endcall %}
 {% endmacro %}
+
+
+{# The predicate that a run of a model writes a row, and its tests read it: of the partitions that it names, or of none.
+   A NULL that a join makes in the partition column must not hide its row from the tests, or outlast the correction. #}
+{% macro written_by_run(node) -%}
+    ({{ in_partitions(node.config.partition_by, partitions_of_run(node)) }} or {{ node.config.partition_by }} is null)
+{%- endmacro %}
 
 
 {# The predicate that a row belongs to one of some partitions. #}
@@ -23,7 +31,7 @@
 {%- endmacro %}
 
 
-{# The partitions that a run of a model names; its tests read no others. #}
+{# The partitions that a run of a model names. #}
 {% macro partitions_of_run(node) %}
     {% do return(context[node.config.partitions]()) %}
 {% endmacro %}

@@ -5,7 +5,7 @@
     {% set conditions = [] %}
     {% set tested = graph.nodes.get(model.attached_node) if execute %}
     {% if tested and tested.config.partitions %}
-        {% do conditions.append(in_partitions(tested.config.partition_by, partitions_of_run(tested))) %}
+        {% do conditions.append(written_by_run(tested)) %}
     {% endif %}
     {% if config.get('where') %}
         {# `from t where (x)` is an alias with a column to Spark: brackets only behind another condition #}

@@ -7,27 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyhive import hive
 
-from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from tests.conftest import run_dbt_well
 from tests.support.in_process import Dbt, dbt
-
-
-def write_small_project(directory: Path, **settings: object) -> None:
-    """Write a dbt project of no models yet that borrows the project's macros and builds in schema `small`."""
-    project = {
-        "name": "small",
-        "profile": "retail_lakehouse",
-        "macro-paths": [str(PROJECT_ROOT / "macros")],
-        "models": {"+schema": "small", "+file_format": "iceberg"},
-        **settings,
-    }
-    (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
-    (directory / "models").mkdir()
+from tests.support.small_project import write_small_project
 
 
 @pytest.fixture(scope="session")

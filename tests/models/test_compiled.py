@@ -11,7 +11,7 @@ import yaml
 
 from python_common.config.environment import PROJECT_ROOT
 from tests.conftest import run_dbt, run_dbt_well
-from tests.models.conftest import write_small_project
+from tests.support.small_project import write_small_project
 
 pytestmark = pytest.mark.stack
 

@@ -11,8 +11,8 @@ from pyiceberg.table import Table
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-from tests.models.conftest import write_small_project
 from tests.support.in_process import dbt
+from tests.support.small_project import write_small_project
 
 CONFIG = {
     "materialized": "incremental",

@@ -14,8 +14,8 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
-from tests.models.conftest import write_small_project
 from tests.support.in_process import dbt
+from tests.support.small_project import write_small_project
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 

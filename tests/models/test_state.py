@@ -19,9 +19,9 @@ from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.spark.thrift import rows
 from tests.conftest import run_dbt
-from tests.models.conftest import write_small_project
 from tests.support.seeds import SEED
 from tests.support.services.interpreted import INTERPRETED
+from tests.support.small_project import write_small_project
 
 pytestmark = pytest.mark.stack
 

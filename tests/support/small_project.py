@@ -1,0 +1,20 @@
+"""A dbt project of a test, which borrows the macros of this one."""
+
+from pathlib import Path
+
+import yaml
+
+from python_common.config.environment import PROJECT_ROOT
+
+
+def write_small_project(directory: Path, **settings: object) -> None:
+    """Write a dbt project of no models yet that borrows the project's macros and builds in schema `small`."""
+    project = {
+        "name": "small",
+        "profile": "retail_lakehouse",
+        "macro-paths": [str(PROJECT_ROOT / "macros")],
+        "models": {"+schema": "small", "+file_format": "iceberg"},
+        **settings,
+    }
+    (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
+    (directory / "models").mkdir()
