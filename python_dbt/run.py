@@ -23,6 +23,8 @@ NODE_BUILT = re.compile(
     r"(\d+ of \d+) OK (?:created sql \w+ model|loaded seed file|snapshotted) (\S+) .*(?<!unchanged) in "
 )
 FAILED = ("error", "fail", "runtime error")
+# What Iceberg raises if another writer has changed a table since a statement read it.
+CONFLICTS = ("CommitFailedException", "ValidationException")
 FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks. It is built without weeks."""
 FIGURES_TABLE = "ops.weekly_figures"
@@ -124,7 +126,15 @@ def _why(message: str) -> str:
     """Return why a model failed: dbt's complaints about the project as they are, Spark's without values."""
     if message.startswith(PROJECT_FAILED):
         return " ".join(message.split())
-    return spark_sql.reason(message)
+    return _spark_reason(message)
+
+
+def _spark_reason(message: str) -> str:
+    """Return why Spark failed, without values; for a conflict of two builds with the remedy."""
+    reason = spark_sql.reason(message)
+    if reason not in CONFLICTS:
+        return reason
+    return f"{reason}: another build wrote the table at the same time, and its rows stay; run the command again"
 
 
 def parse(project: Project, always: bool = False) -> None:
@@ -214,7 +224,7 @@ def error_lines(output: str) -> list[str]:
         if match := NODE_FAILED.match(line):
             lines.append(match[0])
         elif spark_sql.EXCEPTION in line:
-            lines.append(spark_sql.reason(line))
+            lines.append(_spark_reason(line))
         elif explaining:
             lines.append(line)
     return list(dict.fromkeys(lines))

@@ -3,17 +3,17 @@
     dbt checks a contract only where it creates a table, and not at all whether a MERGE leaves a column out.
 
     A table follows its model: before rows are written, its columns get the order that a full refresh gives them. Config
-    on_schema_change: append_new_columns adds a column that the table lacks, NULL in rows that are not written again, and
-    drops one that the model lacks. A table that cannot be built again (full_refresh: false) keeps it, last, NULL in new
-    rows. Without this config a table with other columns is refused; one with another type or partition column always
-    is. A table that is refused is not altered. Returns the SQL with all columns of the table.
+    on_schema_change: append_new_columns adds a column that the table lacks, NULL in rows that are not written again,
+    and drops one that the model lacks. A table that cannot be built again, a snapshot or full_refresh: false, keeps it,
+    NULL in new rows. Without the config a table with other columns is refused; one with another type or partition
+    column always is. A table that is refused is not altered. Returns the SQL with all columns of the table.
 #}
 {% macro require_columns(sql, table) %}
-    {% set built, declared, stored = pairs_of('describe query ' ~ sql), {}, {} %}
-    {% set is_contract, is_lasting = model.config.contract.enforced, model.config.full_refresh is false %}
+    {% set built, declared, alter = pairs_of('describe query ' ~ sql), {}, 'alter table ' ~ table %}
     {% for name, column in model.columns.items() if column.data_type %}
         {% do declared.update({name: column.data_type}) %}
     {% endfor %}
+    {% set is_contract, is_snapshot = model.config.contract.enforced, model.resource_type == 'snapshot' %}
     {% set differences = differing_columns(built, declared, model.name ~ '.yml') if is_contract %}
     {% if differences %}
         {% do exceptions.raise_compiler_error(
@@ -22,34 +22,33 @@
     {% endif %}
     {% if not table %}{% do return(sql) %}{% endif %}
 
-    {% for name, column in described(table.schema ~ '.' ~ table.identifier).columns.items() %}
-        {% do stored.update({name: column.type}) %}
-    {% endfor %}
+    {% set stored = pairs_of('describe query select * from ' ~ table) %}
     {% set added, gone = built | reject('in', stored) | list, stored | reject('in', built) | list %}
-    {% set follows = config.get('on_schema_change') == 'append_new_columns' and config.get('partition_by') not in added %}
-    {% set differences = differing_columns(built, stored, 'the table', ignored=added + gone if follows else []) %}
+    {% set is_lasting = is_snapshot or model.config.full_refresh is false %}
+    {% set appends = is_snapshot or config.get('on_schema_change') == 'append_new_columns' %}
+    {% set ignored = added + gone if appends and config.get('partition_by') not in added else [] %}
+    {% set differences = differing_columns(built, stored, 'the table', ignored) %}
     {% if differences %}
         {% do exceptions.raise_compiler_error(
-            table ~ ' was built with other columns: ' ~ differences ~ '. '
-            ~ ('Only it has some of its rows: keep its types' if is_lasting
-                else 'Run `dbt build --full-refresh --select ' ~ model.name ~ '+`')
-            ~ ('.' if follows else ', or, if old rows may have NULL in a new column, set on_schema_change: append_new_columns.')
+            table ~ ' was built with other columns: ' ~ differences
+            ~ ('. Only it has some of its rows: keep its types' if is_lasting
+                else '. Run `dbt build --full-refresh --select ' ~ model.name ~ '+`')
+            ~ ('.' if appends
+                else ', or, if old rows may have NULL in a new column, set on_schema_change: append_new_columns.')
         ) %}
     {% endif %}
 
     {% set dropped, kept = ([], gone) if is_lasting else (gone, []) %}
     {% set order, moves, nulls = (declared if is_contract else built) | list + kept, [], ['*'] %}
+    {% for name in dropped %}{% do run_query(alter ~ ' drop column ' ~ name) %}{% endfor %}
+    {% for name in added %}{% do run_query(alter ~ ' add column ' ~ name ~ ' ' ~ built[name]) %}{% endfor %}
     {% for name in order %}
-        {% do moves.append('`' ~ name ~ '` ' ~ ('first' if loop.first else 'after `' ~ loop.previtem ~ '`')) %}
-    {% endfor %}
-    {% if dropped %}{% do run_query('alter table ' ~ table ~ ' drop columns (`' ~ dropped | join('`, `') ~ '`)') %}{% endif %}
-    {% for name in added %}
-        {% do run_query('alter table ' ~ table ~ ' add columns (`' ~ name ~ '` ' ~ built[name] ~ ')') %}
+        {% do moves.append(name ~ (' first' if loop.first else ' after ' ~ loop.previtem)) %}
     {% endfor %}
     {% if stored | reject('in', dropped) | list + added != order %}
-        {% do run_query('alter table ' ~ table ~ ' alter column ' ~ moves | join(', ')) %}
+        {% do run_query(alter ~ ' alter column ' ~ moves | join(', ')) %}
     {% endif %}
-    {% for name in kept %}{% do nulls.append('cast(null as ' ~ stored[name] ~ ') as `' ~ name ~ '`') %}{% endfor %}
+    {% for name in kept %}{% do nulls.append('cast(null as ' ~ stored[name] ~ ') as ' ~ name) %}{% endfor %}
     {% do return('select ' ~ nulls | join(', ') ~ ' from (\n' ~ sql ~ '\n)' if kept else sql) %}
 {% endmacro %}
 
@@ -57,15 +56,14 @@
 {# How the columns of a model differ from those of `other`, both {name: type}; '' if they do not. #}
 {% macro differing_columns(built, expected, other, ignored=[]) %}
     {% set differences = [] %}
-    {% for name, type in built.items() if name not in ignored %}
+    {% for name in (built | list + expected | list) | unique | reject('in', ignored) %}
         {% if name not in expected %}
             {% do differences.append(name ~ ' is not in ' ~ other) %}
-        {% elif type | lower | replace(' ', '') != expected[name] | lower | replace(' ', '') %}
-            {% do differences.append(name ~ ' is ' ~ type ~ ', in ' ~ other ~ ' ' ~ expected[name]) %}
+        {% elif name not in built %}
+            {% do differences.append(name ~ ' is in ' ~ other ~ ' alone') %}
+        {% elif built[name] | lower | replace(' ', '') != expected[name] | lower | replace(' ', '') %}
+            {% do differences.append(name ~ ' is ' ~ built[name] ~ ', in ' ~ other ~ ' ' ~ expected[name]) %}
         {% endif %}
-    {% endfor %}
-    {% for name in expected if name not in built and name not in ignored %}
-        {% do differences.append(name ~ ' is in ' ~ other ~ ' alone') %}
     {% endfor %}
     {% do return(differences | join('; ')) %}
 {% endmacro %}
@@ -74,8 +72,6 @@
 {# The rows of a statement as a dictionary, from the first column to the second. #}
 {% macro pairs_of(statement) %}
     {% set pairs = {} %}
-    {% for row in run_query(statement).rows %}
-        {% do pairs.update({row[0]: row[1]}) %}
-    {% endfor %}
+    {% for row in run_query(statement).rows %}{% do pairs.update({row[0]: row[1]}) %}{% endfor %}
     {% do return(pairs) %}
 {% endmacro %}

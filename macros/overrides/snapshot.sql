@@ -1,17 +1,7 @@
 {# dbt-spark 1.11 stages a snapshot in a persistent view of the default schema, which snapshots of one name share. This
-   view ends with the session. #}
+   view ends with the session. It adds columns last, and fails in MERGE if the type of one was changed. #}
 {% macro spark_build_snapshot_staging_table(strategy, sql, target_relation) %}
-    {% set built, stored = pairs_of('describe query ' ~ sql), {} %}
-    {% for column in adapter.get_columns_in_relation(target_relation) %}
-        {% do stored.update({column.name: column.dtype}) %}
-    {% endfor %}
-    {% set others = built | reject('in', stored) | list + stored | reject('in', built) | list %}
-    {% set differences = differing_columns(built, stored, 'the table', ignored=others) %}
-    {% if differences %}
-        {% do exceptions.raise_compiler_error(
-            target_relation ~ ' was built with other columns: ' ~ differences ~ '. It cannot be built again: keep its types.'
-        ) %}
-    {% endif %}
+    {% do require_columns(sql, target_relation) %}
     {% set staged = api.Relation.create(identifier=target_relation.identifier ~ '__dbt_tmp', type='view') %}
     {% call statement('build_snapshot_staging_relation') %}
         create or replace temporary view {{ staged.identifier }} as

@@ -74,6 +74,22 @@ def test_an_incremental_fact_is_partitioned_by_ten_weeks(compiled: Nodes) -> Non
     } == set()
 
 
+def test_a_partition_column_is_tested_not_to_be_null(manifest: dict[str, Nodes]) -> None:
+    """A row without a partition belongs to no week or instant, and no export shows it."""
+    tested = {
+        node["attached_node"]
+        for node in manifest["nodes"].values()
+        if node["resource_type"] == "test"
+        and node["test_metadata"]
+        and node["test_metadata"]["name"] == "keeps_contract"
+    }
+    partitioned = {name: node for name, node in manifest["nodes"].items() if node["config"].get("partitions")}
+    assert len(partitioned) >= 6
+    for name, node in partitioned.items():
+        constraints = node["columns"][node["config"]["partition_by"]]["constraints"]
+        assert ([each["type"] for each in constraints], name in tested) == (["not_null"], True), name
+
+
 def test_each_landed_topic_is_upstream_of_its_batches(manifest: dict[str, Nodes]) -> None:
     """Its SQL lists the tables that there are, which dbt does not see: `dbt ls --select source:...+` must name it."""
     commits = manifest["nodes"]["model.retail_lakehouse.ops_commits"]["depends_on"]["nodes"]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -23,6 +24,14 @@ CONFIG = {
     "meta": {"export": {"key": ["id"]}},
 }
 MODEL = "select * from values {values} as things (id, week) where {{{{ in_exported_weeks('week') }}}}"
+PARTITION_TESTED = """
+models:
+  - name: exp_thing
+    data_tests: [keeps_contract]
+    columns:
+      - {name: id, data_tests: [unique, not_null]}
+      - {name: week, data_tests: [not_null], constraints: [{type: not_null}]}
+"""
 TESTED = "models: [{name: exp_thing, columns: [{name: id, data_tests: [unique]}]}]"
 
 Run = Callable[..., bool]
@@ -101,6 +110,35 @@ def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(cata
     assert rows_at(catalog) == [(3, "2026-W46"), (6, "2026-W45"), (7, "2026-W45")]
     refs = table_of(catalog).refs()
     assert {name: refs[name].snapshot_id for name in tested} == tested
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("rows", "failed"),
+    [
+        # As a join gives them that should be an inner one.
+        ("(1, '2026-W45'), (2, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_"}),
+        ("(2, null), (2, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_", "unique_exp_thing_id"}),
+        ("(3, '2026-W45'), (3, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_", "unique_exp_thing_id"}),
+        ("(null, '2026-W45')", {"not_null_exp_thing_id"}),
+        # Those of a week that the run does not name are neither written nor tested.
+        ("(4, '2026-W45'), (4, '2026-W44'), (null, '2026-W46')", set()),
+    ],
+)
+def test_tests_see_a_row_without_a_partition(
+    catalog: Catalog, run: Run, project: Path, rows: str, failed: set[str]
+) -> None:
+    """The run after it is corrected replaces the row, too."""
+    yml = (project / "models" / "exp_thing.yml").read_text()
+    assert run("(9, '2026-W44')", "--vars", "week: 2026-W44")
+    (project / "models" / "exp_thing.yml").write_text(PARTITION_TESTED)
+    config = f"{{{{ config(**{CONFIG}) }}}}\n"
+    (project / "models" / "exp_thing.sql").write_text(f"{config} select * from values {rows} as things (id, week)")
+    built: Any = dbt("build", "--vars", "week: 2026-W45", project=project).result
+    assert {result.node.name for result in built.results if result.status == "fail"} == failed
+    assert run("(5, '2026-W45')", "--vars", "week: 2026-W45")
+    assert rows_at(catalog) == [(5, "2026-W45"), (9, "2026-W44")]
+    (project / "models" / "exp_thing.yml").write_text(yml)
 
 
 @pytest.mark.long

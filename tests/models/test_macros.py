@@ -126,6 +126,15 @@ def test_versions_with_a_gap_an_overlap_or_another_number_of_open_ends_are_found
     assert {row["key"] for row in broken} == versions.keys() - {"continuous"}
 
 
+def test_a_spelling_that_no_record_can_match_is_found(stack: Settings, show: Show) -> None:
+    wrong = {"Kiosk", "tiktok ", " web", "web\t", "\nweb", "ÉCRAN", "İ", " ", ""}
+    values = ", ".join(f"('{text}')" for text in sorted({*wrong, "kiosk", "tik tok", "écran"}))
+    rows = f"(select * from values {values} as rows (spelling))"
+    test = "{{ test_normal_spelling(rows, 'spelling') }}"
+    found = show(f"{{% set rows %}}{rows}{{% endset %}} select hex(spelling) as code from ({test})")
+    assert {bytes.fromhex(str(row["code"] or "")).decode() for row in found} == wrong
+
+
 def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
     version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))

@@ -76,6 +76,14 @@ def test_error_lines_of_failed_nodes() -> None:
     ]
 
 
+@pytest.mark.parametrize("conflict", ["CommitFailedException", "ValidationException"])
+def test_a_conflict_of_two_builds_is_named_with_its_remedy(conflict: str) -> None:
+    raised = f"Error running query: org.apache.iceberg.exceptions.{conflict}: key 4111"
+    assert error_lines(f"    org.apache.hive.service.cli.HiveSQLException: {raised}") == [
+        f"{conflict}: another build wrote the table at the same time, and its rows stay; run the command again"
+    ]
+
+
 def test_error_lines_of_the_project_itself() -> None:
     output = """\
 12:07:05  Registered adapter: spark=1.11.0
