@@ -9,10 +9,8 @@
     column always is. A table that is refused is not altered. Returns the SQL with all columns of the table.
 #}
 {% macro require_columns(sql, table) %}
-    {% set built, declared, alter = pairs_of('describe query ' ~ sql), {}, 'alter table ' ~ table %}
-    {% for name, column in model.columns.items() if column.data_type %}
-        {% do declared.update({name: column.data_type}) %}
-    {% endfor %}
+    {% set built, alter = pairs_of('describe query ' ~ sql), 'alter table ' ~ table %}
+    {% set declared = dict(zip(model.columns, model.columns.values() | map(attribute='data_type'))) %}
     {% set is_contract, is_snapshot = model.config.contract.enforced, model.resource_type == 'snapshot' %}
     {% set differences = differing_columns(built, declared, model.name ~ '.yml') if is_contract %}
     {% if differences %}
@@ -71,7 +69,6 @@
 
 {# The rows of a statement as a dictionary, from the first column to the second. #}
 {% macro pairs_of(statement) %}
-    {% set pairs = {} %}
-    {% for row in run_query(statement).rows %}{% do pairs.update({row[0]: row[1]}) %}{% endfor %}
-    {% do return(pairs) %}
+    {% set columns = run_query(statement).columns %}
+    {% do return(dict(zip(columns[0].values(), columns[1].values()))) %}
 {% endmacro %}

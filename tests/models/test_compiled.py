@@ -79,9 +79,7 @@ def test_a_partition_column_is_tested_not_to_be_null(manifest: dict[str, Nodes])
     tested = {
         node["attached_node"]
         for node in manifest["nodes"].values()
-        if node["resource_type"] == "test"
-        and node["test_metadata"]
-        and node["test_metadata"]["name"] == "keeps_contract"
+        if node["resource_type"] == "test" and node.get("test_metadata", {}).get("name") == "keeps_contract"
     }
     partitioned = {name: node for name, node in manifest["nodes"].items() if node["config"].get("partitions")}
     assert len(partitioned) >= 6

@@ -1,7 +1,10 @@
 """Export tables hold one partition per week: which weeks a build replaces, and which snapshots it tags as tested."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
+from python_dbt.run import error_lines
+from tests.conftest import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 
@@ -46,7 +52,8 @@ def catalog(masking_key: Settings) -> Catalog:
 def project(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("weeks")
     write_small_project(directory, **{"on-run-end": ["{{ tag_tested(results) }}"]})
-    (directory / "models" / "exp_thing.yml").write_text(TESTED)
+    (directory / "tests" / "generic").mkdir(parents=True)
+    shutil.copy(PROJECT_ROOT / "tests/data/generic/keeps_contract.sql", directory / "tests/generic")
     yield directory
     catalog.drop_table("small.exp_thing")
 
@@ -59,6 +66,7 @@ def run(project: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("LAKEHOUSE_GIT_COMMIT", "abc-dirty")
 
     def invoke(values: str, *arguments: str, command: str = "build", **config: object) -> bool:
+        (project / "models" / "exp_thing.yml").write_text(TESTED)
         (project / "models" / "exp_thing.sql").write_text(
             f"{{{{ config(**{CONFIG | config}) }}}}\n" + MODEL.format(values=values)
         )
@@ -113,35 +121,6 @@ def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(cata
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("rows", "failed"),
-    [
-        # As a join gives them that should be an inner one.
-        ("(1, '2026-W45'), (2, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_"}),
-        ("(2, null), (2, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_", "unique_exp_thing_id"}),
-        ("(3, '2026-W45'), (3, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_", "unique_exp_thing_id"}),
-        ("(null, '2026-W45')", {"not_null_exp_thing_id"}),
-        # Those of a week that the run does not name are neither written nor tested.
-        ("(4, '2026-W45'), (4, '2026-W44'), (null, '2026-W46')", set()),
-    ],
-)
-def test_tests_see_a_row_without_a_partition(
-    catalog: Catalog, run: Run, project: Path, rows: str, failed: set[str]
-) -> None:
-    """The run after it is corrected replaces the row, too."""
-    yml = (project / "models" / "exp_thing.yml").read_text()
-    assert run("(9, '2026-W44')", "--vars", "week: 2026-W44")
-    (project / "models" / "exp_thing.yml").write_text(PARTITION_TESTED)
-    config = f"{{{{ config(**{CONFIG}) }}}}\n"
-    (project / "models" / "exp_thing.sql").write_text(f"{config} select * from values {rows} as things (id, week)")
-    built: Any = dbt("build", "--vars", "week: 2026-W45", project=project).result
-    assert {result.node.name for result in built.results if result.status == "fail"} == failed
-    assert run("(5, '2026-W45')", "--vars", "week: 2026-W45")
-    assert rows_at(catalog) == [(5, "2026-W45"), (9, "2026-W44")]
-    (project / "models" / "exp_thing.yml").write_text(yml)
-
-
-@pytest.mark.long
 def test_a_full_refresh_builds_every_week_that_the_table_has(catalog: Catalog, run: Run) -> None:
     assert run("(1, '2026-W44'), (2, '2026-W45')", "--vars", "week: 2026-W45", "--full-refresh")
     assert rows_at(catalog) == [(2, "2026-W45")]
@@ -166,3 +145,53 @@ def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
     # If the first moment's literals had remained, the second run would have made its week again.
     assert (1, "2026-W48") in before
     assert sorted(before + week) == after
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("rows", "failed"),
+    [
+        # As a join gives them that should be an inner one.
+        ("(1, '2026-W45'), (2, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_"}),
+        ("(2, null), (2, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_", "unique_exp_thing_id"}),
+        ("(3, '2026-W45'), (3, null)", {"not_null_exp_thing_week", "keeps_contract_exp_thing_", "unique_exp_thing_id"}),
+        ("(null, '2026-W45')", {"not_null_exp_thing_id"}),
+        # Those of a week that the run does not name are neither written nor tested.
+        ("(4, '2026-W45'), (4, '2026-W44'), (null, '2026-W46')", set()),
+    ],
+)
+def test_tests_see_a_row_without_a_partition(
+    catalog: Catalog, run: Run, project: Path, rows: str, failed: set[str]
+) -> None:
+    """The run after it is corrected replaces the row, too."""
+    catalog.drop_table("small.exp_thing")
+    assert run("(9, '2026-W44')", "--vars", "week: 2026-W44")
+    (project / "models" / "exp_thing.yml").write_text(PARTITION_TESTED)
+    config = f"{{{{ config(**{CONFIG}) }}}}\n"
+    (project / "models" / "exp_thing.sql").write_text(f"{config} select * from values {rows} as things (id, week)")
+    built: Any = dbt("build", "--vars", "week: 2026-W45", project=project).result
+    assert {result.node.name for result in built.results if result.status == "fail"} == failed
+    assert run("(5, '2026-W45')", "--vars", "week: 2026-W45")
+    assert rows_at(catalog) == [(5, "2026-W45"), (9, "2026-W44")]
+
+
+@pytest.mark.long
+def test_two_builds_at_once_lose_no_row(catalog: Catalog, run: Run, project: Path) -> None:
+    """A build that fails names the conflict, and succeeds when it is run again."""
+    catalog.drop_table("small.exp_thing")
+    values = "(1, '2026-W44'), (2, '2026-W45'), (3, '2026-W46')"
+    assert run(values, "--vars", "week: 2026-W44")
+
+    def build(week: str) -> subprocess.CompletedProcess[str]:
+        target = str(project / f"target-{week}")
+        return run_dbt("run", "--vars", f"week: {week}", directory=project, DBT_TARGET_PATH=target)
+
+    weeks = ("2026-W45", "2026-W46")
+    for _ in range(3):
+        with ThreadPoolExecutor() as executor:
+            finished = dict(zip(weeks, executor.map(build, weeks), strict=True))
+        for week, built in finished.items():
+            if built.returncode:
+                assert [line for line in error_lines(built.stdout) if "run the command again" in line], built.stdout
+                assert build(week).returncode == 0
+        assert rows_at(catalog) == [(1, "2026-W44"), (2, "2026-W45"), (3, "2026-W46")]

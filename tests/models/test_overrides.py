@@ -93,6 +93,13 @@ def test_a_model_that_cannot_recompute_affected_keys_is_refused_at_its_first_run
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("config", ["", ", incremental_strategy='merge'", ", incremental_strategy='insert_overwrite'"])
+def test_a_strategy_of_dbt_spark_is_refused_with_those_that_exist(small_project: RunModel, config: str) -> None:
+    with pytest.raises(AssertionError, match=r"Set one of\s+earliest,\s+latest_change,\s+affected_keys"):
+        small_project(f"{{{{ config(materialized='incremental'{config}) }}}} select 1 as id")
+
+
+@pytest.mark.long
 def test_an_increment_keeps_to_its_contract_and_to_its_table(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
