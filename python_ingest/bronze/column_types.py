@@ -44,6 +44,9 @@ AVRO_OF: dict[IcebergType, AvroSchema] = {
     OF_AVRO["local-timestamp"]: {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 LARGEST_DECIMAL_BYTES = 16
+# Spark takes 64 bits of a decimal with fewer digits, however long its bytes are.
+EXACT_DIGITS = 19
+LONG_BYTES = 8
 WIDER = {(OF_AVRO[one], OF_AVRO[other]): OF_AVRO[wider] for (one, other), wider in WIDER_NUMBERS.items()}
 
 
@@ -64,7 +67,8 @@ def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "o
     """Return the schema by which Avro reads a writer's values in the shape of a column, null where they have no field.
 
     Spark then has one type for the values of all writers. Where Avro cannot convert, or would misread a logical type,
-    the type is the writer's: of an enum, a fixed, a time. `path` names the types that the writer lacks.
+    the type is the writer's: of an enum, a fixed, a time. A decimal that may exceed 64 bits has the digits of `exact`.
+    `path` names the types that the writer lacks.
     """
     some = not_null(writer or "null")
     written_fields = {name.lower(): (name, part) for name, part in children(some).items()}
@@ -94,7 +98,16 @@ def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "o
             return {"type": "map", "values": optional(schemas["value"])}
     if isinstance(some, str) and (some == "null" or (OF_AVRO[some], column) in WIDER):
         return _avro_of(column)
+    if isinstance(some, dict) and "precision" in some and some.get("size", EXACT_DIGITS) > LONG_BYTES:
+        some = {**some, "precision": max(some["precision"], EXACT_DIGITS)}
     return some
+
+
+def exact(column: IcebergType) -> IcebergType:
+    """Return a type whose decimals have as many digits as Spark reads exactly."""
+    if isinstance(column, DecimalType):
+        return DecimalType(max(column.precision, EXACT_DIGITS), column.scale)
+    return spark_types.with_children(column, {name: exact(part) for name, part in spark_types.children(column).items()})
 
 
 def _avro_of(column: IcebergType) -> AvroSchema:

@@ -9,16 +9,18 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import reduce
 from operator import and_
 
-from pyiceberg.types import IcebergType, ListType, MapType, StringType, StructType
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StringType, StructType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from python_ingest.avro.walk import optional
-from python_ingest.bronze.column_types import reader_schema
+from python_ingest.avro.types import AvroSchema
+from python_ingest.avro.walk import below, optional, walk
+from python_ingest.bronze.column_types import EXACT_DIGITS, exact, reader_schema
 from python_ingest.bronze.columns import landed_record
 from python_ingest.bronze.schema_state import Decoder, Decoders
 from python_ingest.declare import spark_types
@@ -26,6 +28,7 @@ from python_ingest.declare.spark_types import struct
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.message import HEADER_BYTES
 
+Digits = tuple[tuple[str, int], ...]
 NEW_SCHEMA_ID = "ingest: new schema id"
 # What a decode_error or key_error begins with.
 REASONS = (
@@ -54,10 +57,10 @@ def rows(records: DataFrame, declaration: Declaration, decoders: Decoders, batch
     envelopes = {"_value": _envelope("value", value, struct(columns))}
     # A record whose timestamp exceeds Spark's range comes without it: timestamp_overflow.py.
     stamped = F.col("timestamp").isNotNull()
-    valid = {"_value": F.when(stamped, _only_valid("_value", struct(columns)))}
+    valid = {"_value": F.when(stamped, _only_valid("value", value, struct(columns)))}
     if avro_key:
         envelopes["_key"] = _envelope("key", key, struct(key_columns))
-        valid["_key"] = _only_valid("_key", struct(key_columns))
+        valid["_key"] = _only_valid("key", key, struct(key_columns))
     raw = F.lit(True)
     if declaration.on_error == "skip":
         raw = (F.col("value").isNull() & stamped) | F.col("_value.decoded").isNotNull()
@@ -108,7 +111,7 @@ def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
     gives a struct of NULLs on failure, so the reader adds a field that no writer has.
     """
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
-    envelope = f"struct<payload: {spark_types.in_spark(columns)}, decoded: boolean>"
+    envelope = _envelope_type(exact(columns))
     cases = []
     # Most records have the newest.
     for schema_id, writer in sorted(side.writers.items(), reverse=True):
@@ -131,31 +134,58 @@ def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
     return reduce(lambda chain, case: chain.when(*case), cases[1:], F.when(*cases[0]))
 
 
-def _only_valid(envelope: str, columns: StructType) -> Column:
-    """Return NULL instead of an envelope with a string that is not UTF-8, on which many readers would fail."""
-    is_utf8 = [*_are_utf8(F.col(f"{envelope}.payload"), columns)]
-    return F.when(reduce(and_, is_utf8), F.col(envelope)) if is_utf8 else F.col(envelope)
+def _envelope_type(payload: IcebergType) -> str:
+    return f"struct<payload: {spark_types.in_spark(payload)}, decoded: boolean>"
 
 
-def _are_utf8(column: Column, column_type: IcebergType) -> Iterator[Column]:
-    """Yield conditions that hold if every string in a column is UTF-8, none for a column without strings."""
+def _only_valid(column: str, side: Decoder, columns: StructType) -> Column:
+    """Return an envelope with the types of its columns, NULL if a value is invalid.
+
+    Invalid are a string that is not UTF-8, on which many readers would fail, and a decimal of more digits than its
+    writer's schema allows.
+    """
+    envelope = F.col(f"_{column}")
+    ids_by_digits: dict[Digits, list[int]] = {}
+    for schema_id, writer in side.writers.items():
+        ids_by_digits.setdefault(_digits(landed_record(column, writer)), []).append(schema_id)
+    cases = []
+    for digits, ids in ids_by_digits.items():
+        are_valid = reduce(and_, _are_valid(envelope.payload, columns, dict(digits)), F.lit(True))
+        cases.append((_header(column).isin(*(F.lit(_header_bytes(schema_id)) for schema_id in ids)), are_valid))
+    typed = envelope.cast(_envelope_type(columns)) if exact(columns) != columns else envelope
+    if len(cases) < 2:
+        return F.when(cases[0][1], typed) if cases else typed
+    return F.when(reduce(lambda chain, case: chain.when(*case), cases[1:], F.when(*cases[0])), typed)
+
+
+def _digits(writer: AvroSchema) -> Digits:
+    """Return path and precision of each decimal that is read with more digits."""
+    decimals = {path.lower(): some.get("precision") for path, some in walk(writer) if isinstance(some, dict)}
+    return tuple((path, digits) for path, digits in decimals.items() if digits and digits < EXACT_DIGITS)
+
+
+def _are_valid(column: Column, column_type: IcebergType, digits: dict[str, int], path: str = "") -> Iterator[Column]:
+    """Yield conditions that hold if every value in a column is valid, none for one without strings and decimals."""
     match column_type:
         case StringType():
             yield F.coalesce(F.is_valid_utf8(column), F.lit(True))
+        case DecimalType() if path.lower() in digits:
+            greatest = Decimal(10 ** digits[path.lower()] - 1).scaleb(-column_type.scale)
+            yield F.coalesce(column.between(F.lit(-greatest), F.lit(greatest)), F.lit(True))
         case ListType():
-            yield from _items_are_utf8(column, column_type.element_type)
+            yield from _items_are_valid(column, column_type.element_type, digits, below(path, "element"))
         case MapType():
-            yield from _items_are_utf8(F.map_keys(column), column_type.key_type)
-            yield from _items_are_utf8(F.map_values(column), column_type.value_type)
+            yield from _items_are_valid(F.map_keys(column), column_type.key_type, {}, path)
+            yield from _items_are_valid(F.map_values(column), column_type.value_type, digits, below(path, "value"))
         case _:
             for name, part in spark_types.children(column_type).items():
-                yield from _are_utf8(column[name], part)
+                yield from _are_valid(column[name], part, digits, below(path, name))
 
 
-def _items_are_utf8(array: Column, items: IcebergType) -> Iterator[Column]:
-    if [*_are_utf8(F.lit(None), items)]:
-        is_utf8 = F.forall(array, lambda item: reduce(and_, _are_utf8(item, items)))
-        yield F.coalesce(is_utf8, F.lit(True))
+def _items_are_valid(array: Column, items: IcebergType, digits: dict[str, int], path: str) -> Iterator[Column]:
+    if [*_are_valid(F.lit(None), items, digits, path)]:
+        are_valid = F.forall(array, lambda item: reduce(and_, _are_valid(item, items, digits, path)))
+        yield F.coalesce(are_valid, F.lit(True))
 
 
 def _keys(key_format: str, columns: Iterable[str]) -> list[Column]:
