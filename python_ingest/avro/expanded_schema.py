@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 
-from python_ingest.avro.types import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
+from python_ingest.avro.types import NAMED, RECORDS, AvroField, AvroSchema, AvroType, qualified_name, simple_name
 from python_ingest.avro.walk import (
     IncompatibleSchema,
     avro_type,
@@ -21,6 +21,7 @@ from python_ingest.avro.walk import (
     member,
     not_null,
     omitted,
+    takes_no_bytes,
 )
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -41,6 +42,8 @@ LOGICAL = {
 }
 # A named type is written out wherever it is used: a few lines can have millions of leaves.
 MOST_LEAVES = 5_000
+# Of a fixed, whose memory Avro takes before it reads a byte; as long as `bytes` may be in conf/spark-defaults.conf.
+MOST_BYTES = 64 * 1024 * 1024
 
 
 class NoColumn(IncompatibleSchema):
@@ -129,7 +132,7 @@ class _Expander:
                 return {"type": "array", "items": self._item(schema["items"], namespace, below(path, "element"))}
             case "map":
                 return {"type": "map", "values": self._item(schema["values"], namespace, below(path, "value"))}
-            case "record" | "enum" | "fixed":
+            case "record" | "error" | "enum" | "fixed":
                 return self._reference(schema["name"], schema.get("namespace", namespace), path, name)
         return self._with_logical_type(self.expand(schema["type"], namespace, path, name), schema, path)
 
@@ -142,7 +145,7 @@ class _Expander:
 
     def _item(self, schema: AvroSchema, namespace: str, path: str, name: str = "type") -> AvroSchema:
         item = self.expand(schema, namespace, path, name)
-        if holds_nothing(item) and not self._omits:
+        if (holds_nothing(item) or takes_no_bytes(item)) and not self._omits:
             raise NoColumn(path, "nothing but nulls cannot be a column")
         return item
 
@@ -177,13 +180,14 @@ class _Expander:
         schema, namespace = self._named[full]
         # Two types of an omitted union may have one simple name.
         called = f"{called}{self._leaves}" if self._omits else called
-        form = AvroType(type=schema["type"], name=f"at{path and '.'}{path.lstrip('.')}.{called}")
+        kind = "record" if schema["type"] in RECORDS else schema["type"]
+        form = AvroType(type=kind, name=f"at{path and '.'}{path.lstrip('.')}.{called}")
         match schema["type"]:
             case "enum":
                 return self._leaf({**form, "symbols": _names(schema["symbols"], path)})
             case "fixed":
-                if type(schema["size"]) is not int or not 0 <= schema["size"] < 2**31:
-                    raise IncompatibleSchema(path, "the size of a fixed is not a number from 0 on")
+                if type(schema["size"]) is not int or not 0 <= schema["size"] <= MOST_BYTES:
+                    raise IncompatibleSchema(path, f"the size of a fixed is not a number from 0 to {MOST_BYTES:,}")
                 return self._with_logical_type(self._leaf({**form, "size": schema["size"]}), schema, path)
         if full in self._open:
             if self._omits:

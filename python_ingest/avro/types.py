@@ -37,7 +37,9 @@ class AvroType(TypedDict):
 
 AvroSchema: TypeAlias = str | list["AvroSchema"] | AvroType
 
-NAMED = ("record", "enum", "fixed")
+# Protocols call the records of their errors so.
+RECORDS = ("record", "error")
+NAMED = (*RECORDS, "enum", "fixed")
 
 
 def qualified_name(name: str, namespace: str | None) -> str:

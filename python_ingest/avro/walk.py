@@ -100,6 +100,15 @@ def walk(schema: AvroSchema, path: str = "", into_unions: bool = True) -> Iterat
                 yield from walk(part, below(path, name), into_unions)
 
 
+def takes_no_bytes(schema: AvroSchema) -> bool:
+    """Return whether every value of a type has an encoding of no bytes."""
+    if not isinstance(schema, dict):
+        return schema == "null"
+    if schema["type"] == "record":
+        return all(takes_no_bytes(field["type"]) for field in schema["fields"])
+    return schema.get("size") == 0
+
+
 def holds_nothing(schema: AvroSchema) -> bool:
     """Return whether there is nothing to land: null, or a record without a field that holds something."""
     some = not_null(schema)

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from python_ingest.avro.bounded import bounded
 from python_ingest.avro.types import AvroSchema
 from python_ingest.avro.walk import below, optional, walk
 from python_ingest.bronze.column_types import EXACT_DIGITS, exact, reader_schema
@@ -125,7 +126,8 @@ def _envelope(column: str, side: Decoder, columns: StructType) -> Column:
             "avroSchema": json.dumps({"type": "record", "name": "envelope", "fields": fields}),
             "enableStableIdentifiersForUnionType": "true",
         }
-        wrapped = {"type": "record", "name": "envelope", "fields": [{"name": "payload", "type": payload}]}
+        field = {"name": "payload", "type": bounded(payload)}
+        wrapped = {"type": "record", "name": "envelope", "fields": [field]}
         # The cast does nothing, unless a type is the writer's.
         decoded = from_avro(body, json.dumps(wrapped), options).cast(envelope)
         cases.append((_header(column) == F.lit(_header_bytes(schema_id)), decoded))

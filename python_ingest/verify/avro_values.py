@@ -6,7 +6,7 @@ generated name: names are not encoded, and fastavro refuses some that Avro's Jav
 
 import io
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import count
@@ -15,40 +15,24 @@ from typing import Any
 import fastavro
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from python_ingest.avro.types import NAMED, AvroField, AvroSchema, AvroType, qualified_name, simple_name
+from python_ingest.avro.types import NAMED, RECORDS, AvroField, AvroSchema, AvroType, qualified_name, simple_name
 from python_ingest.kafka.message import HEADER_BYTES
+from python_ingest.verify.java_decoder import JavaDecoder
 
 Convert = Callable[[Any], Any]
 _Read = tuple[AvroSchema, Convert]
 # A type is written out wherever it is used: a schema with more than this is not read.
-MOST_TYPES = 50_000
+MOST_TYPES = 500_000
+# An omitted field is a dead letter beyond this, by docs/type-mapping.md.
+MOST_EMPTY_ITEMS = 64
+MOST_LEVELS = 32
 NUMBERS = ({"int", "long"}, {"float", "double"})
 MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
 EXACT = Context(prec=80)
-# Of a long, as Java reads it; fastavro reads any number of bytes.
-MOST_LONG_BYTES = 10
 
 
 class Unreadable(Exception):
     """Bytes or a schema that cannot be read; the message holds no byte of them."""
-
-
-def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return the aliases of each field name in some schemas, in both directions."""
-    others: dict[str, list[str]] = {}
-
-    def note(schema: Any) -> None:  # whatever a registry holds under a schema's keys
-        for below in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-            note(below)
-        for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
-            for alias in field.get("aliases", ()):
-                others.setdefault(field["name"], []).append(alias)
-                others.setdefault(alias, []).append(field["name"])
-
-    for text in texts:
-        with suppress(ValueError, TypeError, AttributeError, KeyError):  # an invalid schema has no aliases
-            note(json.loads(text))
-    return others
 
 
 class Reader:
@@ -75,33 +59,38 @@ class Reader:
         self._names = names
         self._omitted = omitted
         self._numbers = count()
-        # The records that the current path is in, and their names.
-        self._open: dict[int, str] = {}
+        # The records that the current path is in, and how often it came into one again.
+        self._open: tuple[int, ...] = ()
+        self._level = 0
+        self._copies: dict[tuple[int, ...], str] = {}
         self._path = ""
+        self._parsed_types: dict[str, Any] = {}
         try:
             for document in map(json.loads, [*references, text]):
                 self._define(document, "")
-            document = json.loads(text)
             self.is_record = self._is_record(document, "")
             schema: Any  # to fastavro's types an object has any keys
             schema, self._convert = self._read_as(document, "", fields if self.is_record else plain)
-            self._schema = fastavro.parse_schema(schema)
+            self._schema = fastavro.parse_schema(schema, self._parsed_types)
         except Exception as error:  # an invalid schema fails in any way
             raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
 
-    def read(self, part: bytes, limits_longs: bool = False) -> Any:
+    def read(self, part: bytes, as_java: bool = False) -> Any:
         """Return the value in a key or value with its header.
 
-        With `limits_longs` a long of more bytes than Java reads is an error. So are a few values that fastavro reads
-        byte by byte, too: ten bytes in a row that are greater than 127, each a `fixed` of one byte, for instance.
+        With `as_java` numbers in an encoding that Avro's Java library refuses are errors, which takes more time.
 
         Raises:
             Unreadable: the bytes are not of this schema.
         """
-        file_type = _BytesOfLongs if limits_longs else io.BytesIO
+        body = part[HEADER_BYTES:]
+        if not as_java:
+            with suppress(Exception):  # damaged bytes make a reader fail in any way
+                return self._convert(fastavro.schemaless_reader(io.BytesIO(body), self._schema, None))
         try:
-            return self._convert(fastavro.schemaless_reader(file_type(part[HEADER_BYTES:]), self._schema, None))
-        except Exception as error:  # damaged bytes make a reader fail in any way
+            decoder = JavaDecoder(io.BytesIO(body))  # type: ignore[no-untyped-call]
+            return self._convert(decoder.value(self._schema, self._parsed_types))
+        except Exception as error:  # so does this one
             raise Unreadable(type(error).__name__) from None
 
     def _define(self, schema: AvroSchema | None, namespace: str) -> None:
@@ -122,9 +111,9 @@ class Reader:
             some = [branch for branch in schema if branch != "null"]
             return len(some) == 1 and self._is_record(some[0], namespace)
         if isinstance(schema, dict):
-            return schema["type"] == "record" or self._is_record(schema["type"], namespace)
+            return schema["type"] in RECORDS or self._is_record(schema["type"], namespace)
         named = self._lookup(schema, namespace)
-        return named is not None and named[0]["type"] == "record"
+        return named is not None and named[0]["type"] in RECORDS
 
     def _lookup(self, name: str, namespace: str) -> tuple[AvroType, str] | None:
         return self._named.get(qualified_name(name, namespace)) or self._named.get(name)
@@ -143,9 +132,8 @@ class Reader:
             schema, namespace = named
         else:
             # For fastavro any byte but 0 is true, for Java 1 alone.
-            convert = _as_int if schema == "int" else _same
-            return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else (schema, convert)
-        if schema["type"] == "record":
+            return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else READ_AS.get(schema, (schema, _same))
+        if schema["type"] in RECORDS:
             return self._record(schema, namespace, column)
         if schema["type"] == "enum":  # encoded as an int
             return "int", dict(enumerate(schema["symbols"])).__getitem__
@@ -155,6 +143,10 @@ class Reader:
         if schema["type"] == "array":
             element = column.element_type if isinstance(column, ListType) else None
             items, convert = self._read_as(schema["items"], namespace, element)
+            if column is None and _takes_no_bytes(items):
+                # The index of a branch is encoded as a number of items, and the end of an array as the first index.
+                some = [self._record_of([{"name": "end", "type": ["null"]}]) for _ in range(MOST_EMPTY_ITEMS)]
+                return self._record_of([{"name": "items", "type": ["null", *some]}]), _same
             return {"type": "array", "items": items}, lambda decoded: [convert(item) for item in decoded]
         if schema["type"] == "map":
             value = column.value_type if isinstance(column, MapType) else None
@@ -196,11 +188,17 @@ class Reader:
         return union, convert_member
 
     def _record(self, schema: AvroType, namespace: str, column: IcebergType | None) -> _Read:
-        if id(schema) in self._open:
-            return self._open[id(schema)], _same
-        below = _below(column)
+        below, open_records, level = _below(column), self._open, self._level
         record = self._record_of([])
-        self._open[id(schema)] = record["name"]
+        if id(schema) in open_records:
+            self._open = open_records[: open_records.index(id(schema))]
+            copy = (level, *self._open, id(schema))
+            if level == MOST_LEVELS or copy in self._copies:
+                self._open = open_records
+                return self._copies.get(copy) or self._record_of([{"name": "none", "type": []}]), _same
+            self._copies[copy] = record["name"]
+            self._level += 1
+        self._open = (*self._open, id(schema))
         fields: list[tuple[str, str, Convert]] = []
         for field in schema["fields"]:
             name, field_name = self._column(field, below), f"f{next(self._numbers)}"
@@ -210,7 +208,7 @@ class Reader:
             record["fields"].append({"name": field_name, "type": plain})
             if f"{outer}{field['name']}" not in self._omitted:
                 fields.append((field_name, name, convert))
-        del self._open[id(schema)]
+        self._open, self._level = open_records, level
         return record, lambda decoded: {name: convert(decoded[field_name]) for field_name, name, convert in fields}
 
     def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
@@ -237,21 +235,14 @@ class Reader:
         return f"t{next(self._numbers)}"
 
 
-class _BytesOfLongs(io.BytesIO):
-    """A file that fails at a long of too many bytes: fastavro reads each singly, and all but the last exceed 127."""
-
-    _continued = 0
-
-    def read(self, size: int | None = -1) -> bytes:
-        part = super().read(size)
-        self._continued = self._continued + 1 if size == 1 and part >= b"\x80" else 0
-        if self._continued == MOST_LONG_BYTES:
-            raise OverflowError
-        return part
-
-
 def _below(column: IcebergType | None) -> dict[str, IcebergType]:
     return {field.name: field.field_type for field in column.fields} if isinstance(column, StructType) else {}
+
+
+def _takes_no_bytes(schema: Any) -> bool:
+    if isinstance(schema, dict) and schema["type"] == "record":
+        return all(_takes_no_bytes(field["type"]) for field in schema["fields"])
+    return schema == "null" or (isinstance(schema, dict) and schema.get("size") == 0)
 
 
 def _same(value: Any) -> Any:
@@ -274,7 +265,7 @@ def _logical(schema: AvroType) -> Convert:
 
     def decimal(unscaled_bytes: bytes) -> Decimal:
         unscaled = int.from_bytes(unscaled_bytes, "big", signed=True)
-        if abs(unscaled) >= 10**precision:
+        if not unscaled_bytes or abs(unscaled) >= 10**precision:
             raise OverflowError
         return Decimal(unscaled).scaleb(-scale, EXACT)
 
@@ -282,14 +273,12 @@ def _logical(schema: AvroType) -> Convert:
 
 
 def _as_int(number: int) -> int:
-    """Return an int as Java reads it: of at most five bytes it keeps 32 bits."""
-    if -(2**31) <= number < 2**31:
-        return number
-    encoded = (number << 1) ^ (number >> 63)
-    if encoded >= 2**35:
+    if not -(2**31) <= number < 2**31:
         raise OverflowError
-    bits = encoded & (2**32 - 1)
-    return (bits >> 1) ^ -(bits & 1)
+    return number
+
+
+READ_AS: dict[str, _Read] = {"int": ("int", _as_int), "string": ("bytes", bytes.decode)}
 
 
 def _as_microseconds(milliseconds: int) -> int:

@@ -19,7 +19,8 @@ from python_ingest.declare.spark_types import struct
 from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
 from python_ingest.kafka.message import schema_id
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.verify.avro_values import Reader, Unreadable, renamed
+from python_ingest.verify.aliases import renamed
+from python_ingest.verify.avro_values import Reader, Unreadable
 from python_ingest.verify.bronze_rows import BronzeTable, is_erased
 from python_ingest.verify.report import Report
 
@@ -28,6 +29,8 @@ DECODED = ("kafka_key", "key_schema_id", "value_schema_id")
 IDS_OF_DEAD_LETTERS = 1_000
 # For these the bytes alone decide whether a record can be decoded; for all others the registry, or the columns.
 LASTING_REASONS = ("not_registry_avro", "decode_failed")
+# For these neither bytes nor registry decide, and no replay changes them.
+FINAL_REASONS = ("unknown_framing", "timestamp_out_of_range")
 FACTS = ("kafka_partition", "kafka_offset", "kafka_raw_key", "kafka_raw_value", "decode_error", "key_error")
 
 Columns = dict[str, Any]
@@ -138,11 +141,11 @@ class _Comparison:
             if row.error is None:
                 self._issue(row, "is decoded, and its bytes cannot be")
             return expected
-        if row.error is None:
-            return expected | payload
+        if row.error is None or row.error.startswith(FINAL_REASONS):
+            return expected if row.error else expected | payload
         if row.error.startswith(LASTING_REASONS):
             with suppress(Unreadable):
-                self._values.read(row.value, limits_longs=True)
+                self._values.read(row.value, as_java=True)
                 self._issue(row, "is a dead letter, and its bytes can be decoded")
         elif row.error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
             self._later += 1
@@ -208,14 +211,14 @@ class _Schemas:
             # A new schema may have an alias.
             self._readers.clear()
 
-    def read(self, part: bytes | None, limits_longs: bool = False) -> Any:
-        """Return a value; `limits_longs` as in Reader.read.
+    def read(self, part: bytes | None, as_java: bool = False) -> Any:
+        """Return a value; `as_java` as in Reader.read.
 
         Raises:
             Unreadable: it does not fit its schema, or its schema is not Avro.
             _NoSchema: the registry lacks its schema.
         """
-        return self._reader(part).read(part or b"", limits_longs)
+        return self._reader(part).read(part or b"", as_java)
 
     def is_record(self, part: bytes) -> bool:
         """Return whether a value that could be read is a record."""

@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.kafka.message import schema_id
-from python_ingest.verify.avro_values import Reader, Unreadable, renamed
+from python_ingest.verify.aliases import renamed
+from python_ingest.verify.avro_values import Reader, Unreadable
 from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
 from tests.python_ingest.avro.test_ingest_schemas import a_version, merged
 from tests.support.evolutions import encode
@@ -99,11 +100,34 @@ def test_an_int_of_too_many_bits_is_what_java_makes_of_it(body: bytes, number: i
     assert either.read(encode(record("r", x=["int", "long"]), 7, {"x": 2**40})) == {"x": 2**40}
 
 
+def test_what_java_refuses_is_unreadable_on_request() -> None:
+    header = b"\x00\x00\x00\x00\x07"
+    union = record("r", x=["null", "int", {"type": "enum", "name": "e", "symbols": ["A"]}])
+    itself = record("s", me="s")
+    for schema, bodies in (
+        # An index below 0, or an int in more than five bytes, as an index, a number and a symbol.
+        (union, (b"\x01", b"\x03\x00", b"\x82\x80\x80\x80\x80\x00\x00", b"\x02" + b"\x80" * 5 + b"\x00")),
+        (union, (b"\x04" + b"\x80" * 5 + b"\x00", b"\x04\x02", b"\x06", b"")),
+        (itself, (b"", b"\x00" * 100)),
+    ):
+        reader = Reader(json.dumps(schema), [], None, None, {})
+        for body in bodies:
+            with pytest.raises(Unreadable):
+                reader.read(header + body, as_java=True)
+    # Java keeps 32 bits of an int, of an index and of a symbol too.
+    reader = Reader(json.dumps(union), [], None, None, {})
+    for body, value in (
+        (b"\x82\x80\x80\x80\x10\x02", {"member_int": 1}),
+        (b"\x04\x80\x80\x80\x80\x10", {"member_e": "A"}),
+    ):
+        assert reader.read(header + body) == reader.read(header + body, as_java=True) == {"x": value}
+
+
 def test_a_long_of_more_bytes_than_java_reads_is_unreadable_on_request() -> None:
     schema = record("r", x="long", note="string")
     reader = Reader(json.dumps(schema), [], None, None, {})
     header, note = b"\x00\x00\x00\x00\x07", b"\x02a"
-    read = partial(reader.read, limits_longs=True)
+    read = partial(reader.read, as_java=True)
     assert read(header + b"\xff" * 9 + b"\x01" + note) == {"x": -(2**63), "note": "a"}
     with pytest.raises(Unreadable, match="OverflowError"):
         read(header + b"\xff" * 10 + b"\x01" + note)
