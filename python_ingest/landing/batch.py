@@ -50,7 +50,7 @@ class SparkFailed(UserError):
 
 
 class TimestampOverflow(SparkFailed):
-    """A record's timestamp exceeds the range of Spark's Kafka source."""
+    """Spark's Kafka source cannot read a record's timestamp."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class BatchWriter:
             "kafkaConsumer.pollTimeoutMs": str(int(self.wait * 1000)),
             **{f"kafka.{name}": value for name, value in self.declaration.client_options},
         }
-        return self.spark().read.format("kafka").options(**options).load()
+        return timestamp_overflow.refuse_julian(self.spark().read.format("kafka").options(**options).load())
 
     def _before_overflow(self, plan: BatchPlan) -> tuple[BatchPlan, DataFrame]:
         """Return a part of a plan that ends before records Spark cannot read, or begins with one, and its records."""
@@ -214,6 +214,8 @@ class BatchWriter:
         raised = raised_message(error)
         if raised == decode.NEW_SCHEMA_ID:
             return NewSchemaId()
+        if raised == timestamp_overflow.JULIAN:
+            return TimestampOverflow(f"{self.declaration.topic}: {raised}", f"See {log_file()}")
         if raised is not None:
             stopped = "partition {partition}, offset {offset}: {reason}".format(**json.loads(raised))
             return UserError(

@@ -36,7 +36,7 @@ REASONS = (
     *("not_registry_avro", "unknown_schema_id", "foreign_schema", "incompatible_schema", "decode_failed"),
     "timestamp_out_of_range",
 )
-TIMESTAMP_OVERFLOW = "timestamp_out_of_range: stamped after the year 294247, as in nanoseconds"
+TIMESTAMP_OVERFLOW = "timestamp_out_of_range: beyond the years -290308 to 294247, as in nanoseconds"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from python_ingest.kafka.offset_range import OffsetRange
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RECENT = timedelta(days=7)
-LATEST = datetime.max.replace(tzinfo=UTC)
+EARLIEST, LATEST = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
 
 
 @dataclass
@@ -148,8 +148,8 @@ def _rows_and_dead_letters(files: list[DataFile], table: Table, emptied: dict[st
 
 
 def _greatest(files: list[DataFile], table: Table, column: str) -> datetime | None:
-    """Return the greatest time in a column, from the files' statistics; at most the end of the year 9999."""
+    """Return the greatest time in a column, from the files' statistics, within datetime's years."""
     bounds = [positions.bound(file.upper_bounds, table.schema(), column) for file in files]
     times = [bound for bound in bounds if bound is not None]
-    latest = (LATEST - EPOCH) // timedelta(microseconds=1)
-    return EPOCH + timedelta(microseconds=min(max(times), latest)) if times else None
+    earliest, latest = ((end - EPOCH) // timedelta(microseconds=1) for end in (EARLIEST, LATEST))
+    return EPOCH + timedelta(microseconds=max(earliest, min(max(times), latest))) if times else None

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from py4j.protocol import Py4JError
@@ -48,6 +49,7 @@ from tests.support.topic_fixture import (
     SALE,
     Messages,
     TopicFixture,
+    assert_columns_hold_what_bytes_encode,
     assert_exactly_once,
     configure,
     declared_in,
@@ -368,6 +370,33 @@ def test_clocks_far_off_land_as_they_are(topic: TopicFixture) -> None:
     epoch = dt.datetime.fromtimestamp(0, dt.UTC)
     assert [(row["kafka_timestamp"] - epoch) // dt.timedelta(milliseconds=1) for row in topic.rows()] == list(stamps)
     assert_exactly_once(topic, 3)
+
+
+def test_timestamps_of_any_calendar_land_as_sent(topic: TopicFixture) -> None:
+    configure(topic, "message.timestamp.after.max.ms", str(2**63 - 1))
+    configure(topic, "message.timestamp.before.max.ms", str(2**63 - 1))
+    schema_id = topic.register(SALE)
+    rng, day = random.Random(1582), 86_400_000
+    last, gregorian = timestamp_overflow.LAST_MILLISECOND, timestamp_overflow.FIRST_MILLISECOND
+    # The least date of .NET, leap days of the Julian calendar alone, the ten days that it has more, ends of the range.
+    stamps = [-62_135_596_800_000, *(gregorian + days * day - 1 for days in range(-12, 3)), -last, last, -(2**63)]
+    stamps += [gregorian - days * day for days in (30_184, 30_185, 66_708, 66_709)]
+    stamps += [rng.randrange(*span) for span in ((-last, last), (gregorian - 2 * 10**12, gregorian)) for _ in range(20)]
+    stamps += [2**63 - 1, -last - 1, 1_800_000_000_000]
+    rng.shuffle(stamps)
+    for index, stamp in enumerate(stamps):
+        topic.produce(topic.encode(schema_id, {"id": index, "note": ""}), timestamp=stamp)
+    topic.land_well()
+    rows = topic.table().scan(selected_fields=("kafka_offset", "kafka_timestamp", "decode_error")).to_arrow()
+    rows = rows.set_column(1, "kafka_timestamp", rows["kafka_timestamp"].cast(pa.int64())).sort_by("kafka_offset")
+    landed = [stamp * 1000 if abs(stamp) <= last else None for stamp in stamps]
+    assert rows["kafka_timestamp"].to_pylist() == landed
+    assert [error is None for error in rows["decode_error"].to_pylist()] == [stamp is not None for stamp in landed]
+    # Not even a note: no replay changes a timestamp.
+    assert_columns_hold_what_bytes_encode(topic, len(stamps))
+    topic.sql("update {table} set kafka_timestamp = kafka_timestamp + interval 1 millisecond where id = 3")
+    report = topic.verify()
+    assert report.issues == ["partition 0: offset 3: another kafka_timestamp than in the topic"]
 
 
 @pytest.mark.long
