@@ -6,6 +6,11 @@ from confluent_kafka import Message
 
 # How a registry's serializers frame keys and values: a zero byte, the schema's id in four, then the Avro bytes.
 HEADER_BYTES = 5
+# Headers of a record whose serializer writes the id of a schema there, and no frame around the Avro bytes.
+SCHEMA_HEADERS = {
+    side: (f"__{side}_schema_id", f"apicurio.{side}.globalId", f"apicurio.{side}.contentId")
+    for side in ("key", "value")
+}
 # Returns the address of an item of a list, None for an empty slot.
 _ITEM = ctypes.pythonapi.PyList_GetItem
 _ITEM.argtypes, _ITEM.restype = (ctypes.py_object, ctypes.c_ssize_t), ctypes.c_void_p

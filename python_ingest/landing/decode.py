@@ -27,14 +27,15 @@ from python_ingest.bronze.schema_state import Decoder, Decoders
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import struct
 from python_ingest.declare.topics import Declaration
-from python_ingest.kafka.message import HEADER_BYTES
+from python_ingest.kafka.message import HEADER_BYTES, SCHEMA_HEADERS
 
 Digits = tuple[tuple[str, int], ...]
+SINGLE_OBJECT = bytearray(b"\xc3\x01")
 NEW_SCHEMA_ID = "ingest: new schema id"
 # What a decode_error or key_error begins with.
 REASONS = (
     *("not_registry_avro", "unknown_schema_id", "foreign_schema", "incompatible_schema", "decode_failed"),
-    "timestamp_out_of_range",
+    *("timestamp_out_of_range", "unknown_framing"),
 )
 TIMESTAMP_OVERFLOW = "timestamp_out_of_range: beyond the years -290308 to 294247, as in nanoseconds"
 
@@ -58,10 +59,10 @@ def rows(records: DataFrame, declaration: Declaration, decoders: Decoders, batch
     envelopes = {"_value": _envelope("value", value, struct(columns))}
     # A record whose timestamp exceeds Spark's range comes without it: timestamp_overflow.py.
     stamped = F.col("timestamp").isNotNull()
-    valid = {"_value": F.when(stamped, _only_valid("value", value, struct(columns)))}
+    valid = {"_value": F.when(stamped & ~_has_schema_header("value"), _only_valid("value", value, struct(columns)))}
     if avro_key:
         envelopes["_key"] = _envelope("key", key, struct(key_columns))
-        valid["_key"] = _only_valid("key", key, struct(key_columns))
+        valid["_key"] = F.when(~_has_schema_header("key"), _only_valid("key", key, struct(key_columns)))
     raw = F.lit(True)
     if declaration.on_error == "skip":
         raw = (F.col("value").isNull() & stamped) | F.col("_value.decoded").isNotNull()
@@ -221,12 +222,15 @@ def _error(column: str, side: Decoder) -> Column:
     id_in_header = _id_in_header(column)
     error = (
         F.when(F.col(column).isNull() | F.col(f"_{column}.decoded"), F.lit(None).cast("string"))
+        .when(_has_schema_header(column), F.lit("unknown_framing: the schema's id is in a header of the record"))
         .when(F.length(column) < HEADER_BYTES, F.lit("not_registry_avro: shorter than 5 bytes"))
+        .when(F.substring(column, 1, 2) == F.lit(SINGLE_OBJECT), F.lit("not_registry_avro: single-object encoding"))
         .when(~_has_header(column), F.lit("not_registry_avro: the first byte is not 0"))
     )
     for schema_id, text in sorted(side.rejected.items()):
         error = error.when(id_in_header == schema_id, F.lit(text))
     unknown = F.concat(F.lit("unknown_schema_id: schema id "), id_in_header.cast("string"))
+    unknown = F.when(id_in_header == 0, F.concat(unknown, F.lit(", as ids of 8 bytes begin"))).otherwise(unknown)
     if side.too_many:
         asked = id_in_header.isin(sorted(side.unknown))
         unknown = F.when(asked, unknown).otherwise(F.concat(unknown, F.lit(", one of too many to ask for")))
@@ -247,6 +251,11 @@ def _header(column: str) -> Column:
 
 def _header_bytes(schema_id: int) -> bytearray:
     return bytearray(b"\x00" + schema_id.to_bytes(4, "big"))
+
+
+def _has_schema_header(column: str) -> Column:
+    names = F.array(*map(F.lit, SCHEMA_HEADERS[column]))
+    return F.coalesce(F.arrays_overlap(F.col("headers")["key"], names), F.lit(False))
 
 
 def _has_header(column: str) -> Column:

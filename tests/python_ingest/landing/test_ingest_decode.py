@@ -13,9 +13,10 @@ from python_ingest.kafka import consumer, registry
 from python_ingest.kafka.message import HEADER_BYTES
 from python_ingest.landing import batch
 from python_ingest.landing.run import Options
+from python_ingest.maintenance import replay
 from python_ingest.maintenance.status import topic_statuses
 from tests.support.evolutions import encode
-from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
+from tests.support.topic_fixture import SALE, TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
@@ -169,6 +170,47 @@ def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicF
             assert row["decode_error"] == poison[row["kafka_raw_value"]]
             assert row["text"] is row["customer"] is None
     assert_columns_hold_what_bytes_encode(topic, len(rows))
+
+
+def test_an_unknown_framing_is_named_and_never_decoded(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("r", a="long", b="long"))
+    framed = topic.encode(schema_id, {"a": 1, "b": 2})
+    guid = b"\x01" + bytes(range(16))
+    header = "unknown_framing: the schema's id is in a header of the record"
+    # What follows the header, or an id of 8 bytes, could be read as a framed record, too.
+    cases: list[tuple[bytes, list[tuple[str, bytes]], str | None]] = [
+        (framed[5:], [("__value_schema_id", guid)], header),
+        (framed, [("trace", b"x"), ("__value_schema_id", guid)], header),
+        (framed, [("apicurio.value.globalId", bytes(8))], header),
+        (b"", [("apicurio.value.contentId", bytes(8))], header),
+        (b"\xc3\x01" + bytes(8) + framed[5:], [], "not_registry_avro: single-object encoding"),
+        (
+            b"\x00" + schema_id.to_bytes(8, "big") + framed[5:],
+            [],
+            "unknown_schema_id: schema id 0, as ids of 8 bytes begin",
+        ),
+        (framed, [("__key_schema_id", guid), ("value_schema_id", guid)], None),
+    ]
+    for value, headers, _ in cases:
+        topic.produce(value, headers=headers)
+    topic.land_well()
+    rows = topic.rows()
+    assert [row["decode_error"] for row in rows] == [error for _, _, error in cases]
+    assert [row["a"] for row in rows] == [None if error else 1 for _, _, error in cases]
+    assert_columns_hold_what_bytes_encode(topic, len(cases))
+    assert replay.replay(topic.batch_writer(), None).decoded == 0
+
+
+def test_an_avro_key_whose_id_is_in_a_header_is_no_key(topic: TopicFixture) -> None:
+    topic = topic.declaring(key="avro")
+    value = topic.encode(topic.register(SALE), {"id": 1, "note": ""})
+    key = topic.encode(topic.register("long", "key"), 5)
+    topic.produce(value, key=key)
+    topic.produce(value, key=key, headers=[("__key_schema_id", b"\x01" + bytes(16))])
+    topic.land_well()
+    keys = [(row["kafka_key"], row["key_error"]) for row in topic.rows()]
+    assert keys == [(5, None), (None, "unknown_framing: the schema's id is in a header of the record")]
+    assert_columns_hold_what_bytes_encode(topic, 2)
 
 
 def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(topic: TopicFixture) -> None:
