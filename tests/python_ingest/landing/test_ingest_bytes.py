@@ -1,15 +1,21 @@
 """Bytes of any kind: each encoding of a logical type, and noise, is a value or a dead letter to both decoders."""
 
+import io
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
+from decimal import Context, Decimal
 from threading import Timer
 from typing import Any
 
+import fastavro
 import pytest
 
+from python_ingest.avro.bounded import bounded
+from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.kafka.message import HEADER_BYTES
+from python_ingest.verify.avro_values import Reader, Unreadable
 from tests.support.evolutions import encode
 from tests.support.topic_fixture import SALE, TopicFixture, assert_columns_hold_what_bytes_encode, record
 
@@ -90,7 +96,7 @@ def decimals(precision: int, scale: int, size: int | None = None) -> tuple[Any, 
         for length in [shortest, shortest + 1, 9, 17, 40] if size is None else [size]:
             if length >= shortest:
                 part = unscaled(number, length)
-                value = Decimal(number).scaleb(-scale) if abs(number) < least else None
+                value = Decimal(number).scaleb(-scale, Context(prec=80)) if abs(number) < least else None
                 encodings.append((with_length(part) if size is None else part, value))
     return kind, encodings + ([(b"\0", None)] if size is None else [])
 
@@ -220,18 +226,19 @@ UNBOUNDED: dict[str, tuple[Any, list[tuple[bytes, bool]]]] = {
         {"type": "map", "values": NULLS},
         [(b"\x02\x02k" + part + b"\0" if good else b"\x02\x02k" + part, good) for part, good in COUNTS],
     ),
-    "list": (record("l", next=["null", "l"]), [(deep(n, b"\x02", b"", b"\0"), good) for n, good in DEPTHS]),
+    # The type of the record itself, which has an int before and after such a field.
+    "list": (["null", "r"], [(deep(n, b"\x02\x04", b"\x06", b"\0"), good) for n, good in DEPTHS]),
     "tree": (
-        record("t", below={"type": "array", "items": "t"}),
-        [(deep(n, b"\x02", b"\0", b"\0"), good) for n, good in DEPTHS],
+        {"type": "array", "items": "r"},
+        [(deep(n, b"\x02\x04", b"\x06\0", b"\0"), good) for n, good in DEPTHS],
     ),
     "mapped": (
-        record("m", below={"type": "map", "values": "m"}),
-        [(deep(n, b"\x02\x02k", b"\0", b"\0"), good) for n, good in DEPTHS],
+        {"type": "map", "values": "r"},
+        [(deep(n, b"\x02\x02k\x04", b"\x06\0", b"\0"), good) for n, good in DEPTHS],
     ),
     "each_other": (
-        record("a", b=record("b", a={"type": "array", "items": "a"})),
-        [(deep(n, b"\x02", b"\0", b"\0"), good) for n, good in DEPTHS],
+        record("b", a={"type": "array", "items": "r"}),
+        [(deep(n, b"\x02\x04", b"\x06\0", b"\0"), good) for n, good in DEPTHS],
     ),
     "numbers": (
         {"type": "array", "items": "int"},
@@ -239,6 +246,27 @@ UNBOUNDED: dict[str, tuple[Any, list[tuple[bytes, bool]]]] = {
     ),
     "texts": ("string", [(avro_long(n), False) for n in (2**26 + 1, 2**31 - 1, 2**40, 2**62, -1, -(2**63))]),
 }
+
+
+def is_readable(read: Callable[[bytes], Any], body: bytes) -> bool:
+    """Return whether bytes are a value, whose fields around that of UNBOUNDED are right."""
+    try:
+        value = read(body)
+    except (Unreadable, IndexError, EOFError, OverflowError):
+        return False
+    return bool((value["id"], value["last"]) == (2, 3))
+
+
+@pytest.mark.parametrize("name", [*UNBOUNDED, "itself"])
+def test_both_decoders_have_the_same_bounds(name: str) -> None:
+    kind, encodings = UNBOUNDED.get(name, (record("s", me="s"), [(b"", False), (bytes(50_000), False)]))
+    text = json.dumps(record("r", id="int", **{name: kind}, last="int"))
+    landing = fastavro.parse_schema(bounded(expand_schema(text)))
+    verify = Reader(text, [], None, None, {})
+    for part, good in encodings:
+        body = b"\x04" + part + b"\x06"
+        assert is_readable(lambda body: fastavro.schemaless_reader(io.BytesIO(body), landing, None), body) == good
+        assert is_readable(lambda body: verify.read(bytes(HEADER_BYTES) + body), body) == good
 
 
 def test_no_record_costs_more_than_its_bytes(topic: TopicFixture) -> None:
@@ -293,7 +321,7 @@ LANDED_VALUE = {
     "code": b"abc",
     "either": {"a": 5},
 }
-HUGE = [*map(avro_long, (-1, -2, 64, 2**31 - 1, 2**31, 2**40, 2**63 - 1, -(2**63), -(2**31)))]
+HUGE = [*map(avro_long, (-1, -2, 64, 2**31 - 1, 2**31, 2**40, 2**63 - 1, -(2**31)))]
 
 
 def mutations(rng: random.Random, good: bytes, number: int) -> list[bytes]:
