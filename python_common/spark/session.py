@@ -80,7 +80,7 @@ def _start(settings: Settings, log: Path) -> SparkSession:
             raise UserError(f"Spark does not start ({name})", f"See the end of {log}") from None
         except Py4JJavaError as error:
             raise UserError(
-                f"Spark does not start on {master(settings)} ({_root_message(error)})",
+                f"Spark does not start on {master(settings)} ({root_message(error)})",
                 f"Check that it answers, and the file of LAKEHOUSE_SPARK_CONF; see the end of {log}",
             ) from None
     try:
@@ -104,7 +104,7 @@ def _await_executor(spark: SparkSession, settings: Settings) -> None:
         spark.range(1).count()
     except (CapturedException, Py4JJavaError) as error:
         raise UserError(
-            f"{master(settings)} runs no task for the ingester within {allowed:.0f} s ({_root_message(error)})",
+            f"{master(settings)} runs no task for the ingester within {allowed:.0f} s ({root_message(error)})",
             "Check that it has workers with cores and memory left, which other programs may hold, or raise"
             " LAKEHOUSE_EXECUTOR_TIMEOUT",
         ) from None
@@ -121,12 +121,13 @@ def _open_catalog(spark: SparkSession, settings: Settings) -> None:
         spark._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
     except (CapturedException, Py4JJavaError) as error:
         raise UserError(
-            f"Spark cannot open the catalog at {settings.catalog_uri} ({_root_message(error)})",
+            f"Spark cannot open the catalog at {settings.catalog_uri} ({root_message(error)})",
             "Check LAKEHOUSE_CATALOG_URI and LAKEHOUSE_WAREHOUSE",
         ) from None
 
 
-def _root_message(error: CapturedException | Py4JJavaError) -> str:
+def root_message(error: CapturedException | Py4JJavaError) -> str:
+    """Return class and message of the Java throwable that an error was caused by in the end, without other lines."""
     cause = root_cause(error)
     return f"{cause.getClass().getSimpleName()}: {cause.getMessage()}".partition("\n")[0]
 

@@ -83,8 +83,8 @@ def with_column_names(
 
     A column is known by every name and alias that the versions landed in it have; `column` has those that only a source
     declares. The bytes do not depend on names, so a schema is renamed once, when it is resolved, and the order of
-    versions does not matter. Of names that differ by case only the one that the table has stays; fields with the others
-    are omitted.
+    versions does not matter. A field has the column of its name in any case. Of names of one version that differ by
+    case only, the one that the table has stays; fields with the others are omitted.
 
     Raises:
         IncompatibleSchema: a field's column is ambiguous.
@@ -116,6 +116,15 @@ def _renamed_fields(
     known: Mapping[str, str], declared: Collection[str], writer: AvroType, path: str
 ) -> list[AvroField]:
     columns = {**known, **{name: name for name in declared}}
+    any_case = {name.lower(): column for name, column in columns.items()}
+    any_case |= {column.lower(): column for column in columns.values()}
+    spellings = Counter(field["name"].lower() for field in writer["fields"])
+    # Spark and Iceberg resolve names in any case: the only field of a name has the column of that name.
+    columns |= {
+        name: any_case[name.lower()]
+        for name in (field["name"] for field in writer["fields"])
+        if name not in columns and spellings[name.lower()] == 1 and name.lower() in any_case
+    }
     field_by_column: dict[str, str] = {}
     renamed: list[AvroField] = []
     for written in writer["fields"]:
@@ -137,10 +146,9 @@ def _renamed_fields(
             )
         new: AvroField = {**written, "name": column}
         new.pop("aliases", None)
-        if others := sorted({name, *aliases} - {column}):
+        if others := sorted(other for other in {name, *aliases} if other.lower() != column.lower()):
             new["aliases"] = others
         renamed.append(new)
-    # A column that only the source declares takes a name in another case.
     landed = {*known.values()}
     landed_in_lower_case = {*map(str.lower, landed)}
     cases = Counter(map(str.lower, landed | {*field_by_column}))

@@ -50,9 +50,13 @@ def member(branch: AvroSchema) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return whether Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`."""
+    """Return whether Avro's Java library takes this as a name: it begins with a letter, of any alphabet, or `_`.
+
+    Java looks at 16 bits at a time: a letter beyond them is two characters, and none of them a letter.
+    """
     letters = text.replace("_", "a")
-    return letters[:1].isalpha() and all(letter.isalpha() or letter.isdecimal() for letter in letters)
+    is_valid = letters[:1].isalpha() and all(letter.isalpha() or letter.isdecimal() for letter in letters)
+    return is_valid and max(letters) <= "\uffff"
 
 
 def below(path: str, name: str) -> str:

@@ -3,7 +3,8 @@
 from pyiceberg.types import StructType
 
 from python_ingest.avro.types import AvroField, AvroSchema, AvroType
-from python_ingest.avro.walk import IncompatibleSchema, not_null
+from python_ingest.avro.versions import Versions
+from python_ingest.avro.walk import IncompatibleSchema, not_null, omitted
 from python_ingest.bronze import column_types
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import struct
@@ -52,6 +53,27 @@ def landed_record(side: str, writer: AvroSchema) -> AvroSchema:
             raise IncompatibleSchema(field["name"], f"two fields would be landed as {name}")
         columns[name] = {**field, "name": name}
     record: AvroSchema = {**some, "fields": [*columns.values()]}
+    return [record if branch is some else branch for branch in writer] if isinstance(writer, list) else record
+
+
+def without_collisions(writer: AvroSchema, versions: Versions) -> AvroSchema:
+    """Return an expanded schema of values, without a field whose column another field has.
+
+    That is the one whose column the table has; else the one with the column's name.
+    """
+    some = not_null(writer)
+    if not isinstance(some, dict) or some["type"] != "record":
+        return writer
+    names = [field["name"] for field in some["fields"] if "omitted" not in field]
+    by_rank = [*sorted(names, key=lambda name: name == landed_name(name)), *versions.columns.get("", {}).values()]
+    owners = {landed_name(name).lower(): name for name in by_rank}
+    fields = []
+    for field in some["fields"]:
+        column = landed_name(field["name"])
+        owner = owners.get(column.lower(), field["name"])
+        taken = "omitted" not in field and owner.lower() != field["name"].lower()
+        fields.append(omitted(field, field["name"], f"its column {column} has the field {owner}") if taken else field)
+    record: AvroSchema = {**some, "fields": fields}
     return [record if branch is some else branch for branch in writer] if isinstance(writer, list) else record
 
 

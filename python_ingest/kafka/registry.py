@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -20,7 +22,7 @@ ATTEMPTS_WHEN_UNKNOWN = 3
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 # Bytes that only look like registry Avro name any number of ids.
 MOST_MISSING = 1_000
-REQUEST_SECONDS = 5
+DEFAULT_CONTEXT = "."
 Answer = TypeVar("Answer")
 
 
@@ -50,11 +52,26 @@ class Registry:
         self._cache: dict[int, Registered] = {}
         # When to ask for a missing id again, and the pause before that.
         self._missing: dict[int, tuple[float, float]] = {}
+        # The last request, and the target of the redirect that answered it.
+        self._request = self._target = ""
 
     @cached_property
     def _client(self) -> SchemaRegistryClient:
-        client = {**connections.registry_client(self.settings), "max.retries": 0, "timeout": REQUEST_SECONDS}
-        return SchemaRegistryClient(client)
+        timeout = self.settings.registry_timeout.total_seconds()
+        client = SchemaRegistryClient(
+            {**connections.registry_client(self.settings), "max.retries": 0, "timeout": timeout}
+        )
+        client._rest_client.session.event_hooks = {"request": [self._note_request], "response": [self._note_target]}
+        return client
+
+    def _note_request(self, request: Any) -> None:
+        self._request, self._target = f"{request.method} {request.url.path}", ""
+
+    def _note_target(self, response: Any) -> None:
+        if response.next_request is not None:
+            # Without user and query, which may be secrets.
+            target = response.next_request.url
+            self._target = f"{target.scheme}://{target.netloc.decode()}{target.path}"
 
     def schemas(self, schema_ids: Iterable[int]) -> dict[int, Registered]:
         """Return the schemas by id, without those that the registry does not have, or lacks a schema they refer to.
@@ -104,21 +121,35 @@ class Registry:
             return None
         return version.schema_id, registered
 
-    def subjects(self, schema_id: int, allowed: Iterable[str]) -> list[str]:
-        """Return the subjects that a schema is registered under, or was before they were deleted.
+    def subjects(self, schema_id: int, allowed: Iterable[str]) -> dict[str, int]:
+        """Return the subjects that a schema is registered under, or was before they were deleted, and its version.
 
-        A registry that does not list them is asked for the allowed ones alone.
+        Names are as `name_in_context` has them. A registry that does not list them is asked for the allowed ones alone.
         """
         listed = self._ask(partial(self._client.get_schema_versions, schema_id, deleted=True), may_lack=True)
-        if listed is not None:
-            return sorted({version.subject for version in listed if version.subject is not None})
-        schema = self._ask(partial(self._client.get_schema, schema_id))
-        return [
-            subject
-            for subject in allowed
-            if schema is not None
-            and self._ask(partial(self._client.lookup_schema, subject, schema, deleted=True)) is not None
-        ]
+        versions: list[Any] = [*(listed or ())]
+        if listed is None and (schema := self._ask(partial(self._client.get_schema, schema_id))) is not None:
+            versions = [self._ask(partial(self._client.lookup_schema, name, schema, deleted=True)) for name in allowed]
+        # Registered again after it was deleted, it has two versions: the first one counts.
+        pairs = [(version.version or 0, version.subject or "") for version in versions if version]
+        return {self.name_in_context(subject): version for version, subject in sorted(pairs, reverse=True)}
+
+    def ids(self, subject: str) -> set[int]:
+        """Return the ids of the versions of a subject, without deleted ones."""
+        versions = self._ask(partial(self._client.get_versions, subject), attempts=1, may_lack=True) or []
+        numbers = (version for version in versions if isinstance(version, int))
+        answers = (self._ask(partial(self._client.get_version, subject, number), attempts=1) for number in numbers)
+        return {answer.schema_id for answer in answers if answer is not None and answer.schema_id is not None}
+
+    def name_in_context(self, subject: str) -> str:
+        """Return a subject's name as the registry's URL knows it: without the context, if that is the URL's.
+
+        A registry qualifies names by their context, `:.team:orders-value`, if that is not its default one.
+        """
+        context = urlsplit(self._url).path.partition("/contexts/")[2]
+        of_url = unquote(context.partition("/")[0]).strip(":") or DEFAULT_CONTEXT
+        named, _, name = subject[1:].partition(":") if subject.startswith(":.") else (of_url, "", subject)
+        return name if named == of_url else subject
 
     def _with_references(self, schema: Schema) -> Registered | None:
         """Return a schema with the texts of all that it refers to; None if the registry lacks one."""
@@ -151,11 +182,7 @@ class Registry:
                 elif may_lack and error.http_status_code in (404, 405, 501):
                     return None
                 elif error.http_status_code < 500 and error.http_status_code != 429:
-                    raise UserError(
-                        f"The schema registry at {self._url} answered {error.http_status_code}",
-                        "Check SCHEMA_REGISTRY_URL, SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
-                        " and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN",
-                    ) from None
+                    raise self._refused(error.http_status_code) from None
                 else:
                     self._give_up_after(deadline, f"HTTP {error.http_status_code}")
             except Exception as error:  # whatever the client's HTTP library raises
@@ -167,9 +194,28 @@ class Registry:
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
 
+    def _refused(self, status: int) -> UserError:
+        """Return the error of an answer that no repetition changes."""
+        remedy = "Check SCHEMA_REGISTRY_URL"
+        if self._target:
+            remedy = f"It refers to {self._target}: set SCHEMA_REGISTRY_URL to the registry there"
+        elif status == 403:
+            remedy = "Give this user the right to read schemas and subjects"
+        elif status == 401:
+            remedy += ", SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN"
+        return UserError(f"{self._address()} answered {status} to {self._request}", remedy)
+
+    def _address(self) -> str:
+        """Name the registry, and the proxy that the environment has for it."""
+        url = urlsplit(self._url)
+        proxies = {} if proxy_bypass(url.hostname or "") else getproxies()
+        proxy = urlsplit(proxies.get(url.scheme) or proxies.get("all", ""))
+        through = f" through the proxy {proxy.netloc.rpartition('@')[2]}" if proxy.netloc else ""
+        return f"The schema registry at {self._url}{through}"
+
     def _give_up_after(self, deadline: float, reason: str) -> None:
         if time.monotonic() > deadline:
             raise UserError(
-                f"The schema registry at {self._url} does not answer ({reason})",
-                "Check SCHEMA_REGISTRY_URL and `lakehouse stack status`",
+                f"{self._address()} does not answer {self._request} ({reason})",
+                "Check SCHEMA_REGISTRY_URL and `lakehouse stack status`, or raise LAKEHOUSE_REGISTRY_TIMEOUT",
             ) from None

@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,8 @@ from python_common.catalog.commits import CommitConflict, wait_for_clock
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_common.spark.session import log_file, raised_message
+from python_common.spark.session import log_file, raised_message, root_message
+from python_ingest.avro.types import AvroSchema
 from python_ingest.bronze import commit, positions, tables, topic_identity
 from python_ingest.bronze.commit import BatchMetadata, Landed
 from python_ingest.bronze.positions import Position
@@ -76,7 +78,16 @@ class BatchWriter:
     def __post_init__(self) -> None:
         self.catalog = load_catalog(self.settings)
         # A separate client of the registry: what it remembers as missing, another topic's producer may register.
-        self.schemas = TopicSchemas(Registry(self.settings, self.wait), self.declaration)
+        self.schemas = TopicSchemas(Registry(self.settings, self.wait), self.declaration, self._avro_refusal)
+
+    def _avro_refusal(self, schema: AvroSchema) -> str | None:
+        """Return why Avro's parser in Spark's JVM refuses a schema; None if it takes it."""
+        jvm: Any = self.spark()._jvm
+        try:
+            jvm.org.apache.avro.Schema.Parser().parse(json.dumps(schema))
+        except Py4JJavaError as error:
+            return f"Avro's parser refuses it: {root_message(error)}"
+        return None
 
     def land(self, table: Table, plan: BatchPlan) -> Landed:
         """Commit the plan's ranges as one batch.

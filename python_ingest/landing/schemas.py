@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from python_ingest.avro.types import AvroSchema, omitted_fields
 from python_ingest.avro.versions import Versions, refuse_narrowing, replaced_fields, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, holds_nothing, walk
 from python_ingest.bronze.column_types import widened_columns
-from python_ingest.bronze.columns import landed_columns
+from python_ingest.bronze.columns import landed_columns, without_collisions
 from python_ingest.bronze.schema_state import Decoder, Decoders, SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered, Registry
@@ -26,6 +26,21 @@ FOREIGN_SECONDS = 300.0
 UNCHECKED_SECONDS = 60.0
 # A schema of a plain type may be under hundreds of subjects.
 NAMED = 3
+
+
+class ForeignSchema(Exception):
+    """A schema that is registered under no subject of the topic."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Where a schema is registered for a topic: `lineage` is the subject and the record's name without its namespace.
+
+    Only versions of one lineage are versions of one type: a topic, and a subject, may have several.
+    """
+
+    lineage: tuple[str, str]
+    version: int
 
 
 @dataclass
@@ -38,6 +53,10 @@ class TopicSchemas:
 
     registry: Registry
     declaration: Declaration
+    # Returns why Avro's own parser, by which Spark decodes, refuses a schema; None if it takes it.
+    refusal: Callable[[AvroSchema], str | None] = lambda _: None
+    _refusals: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    _registrations: dict[tuple[str, int], Registration] = field(default_factory=dict)
     # The reasons, and until when they are believed.
     _rejected: dict[str, dict[int, tuple[str, float]]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _checked: set[tuple[str, int]] = field(default_factory=set)
@@ -105,44 +124,105 @@ class TopicSchemas:
         unknown = self.registry.missing() - set(writers)
         times = {number: count for number, count in Counter(schema_ids).items() if number is not None}
         new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
-        asked = sorted(new[:most])
-        answers = self.registry.schemas(asked)
-        versions = Versions.of(writers.values() if asked else ())
-        older = Versions()
-        higher = sorted(writers)
-        for schema_id in asked:
-            registered = answers.get(schema_id)
-            if registered is None:
-                unknown.add(schema_id)
-                continue
-            if foreign := self._foreign(name, schema_id, registered):
-                rejected[schema_id] = foreign, time.monotonic() + FOREIGN_SECONDS
-                continue
-            while higher and higher[0] < schema_id:
-                older = older.with_version(writers[higher.pop(0)])
-            try:
-                writer, notes = check_compatibility(name, self.declaration, state.columns, versions, older, registered)
-            except IncompatibleSchema as error:
-                rejected[schema_id] = f"incompatible_schema: schema id {schema_id}, {error}", math.inf
-                continue
-            versions, older = versions.with_version(writer), older.with_version(writer)
-            state = state.with_writer(name, schema_id, writer)
-            if notes:
-                note = f"{property_keys.NOTE}{name}-schema.{schema_id}"
-                state = replace(state, notes={**state.notes, note: f"schema id {schema_id}: {'; '.join(notes)}"})
+        own: dict[int, Registered] = {}
+        asked, rest = new[:most], new[len(new[:most]) :]
+        while asked:
+            answers = self.registry.schemas(asked)
+            unknown |= {*asked} - answers.keys()
+            for schema_id, registered in sorted(answers.items()):
+                try:
+                    self._register(name, schema_id, registered)
+                    own[schema_id] = registered
+                except ForeignSchema as reason:
+                    rejected[schema_id] = str(reason), time.monotonic() + FOREIGN_SECONDS
+            asked = self._listed(name, rest, len(own.keys() & {*asked}))
+            rest = [schema_id for schema_id in rest if schema_id not in asked]
+        if own:
+            state = self._add(name, state, own)
         reasons = {number: reason for number, (reason, _) in rejected.items()}
-        return state, Decoder(state.writers[name], reasons, frozenset(unknown), len(asked) < len(new))
+        # A table may know a schema from before the parser was asked.
+        refused = {number: self._refused(name, number, writer) for number, writer in state.writers[name].items()}
+        reasons |= {number: _incompatible(number, reason) for number, reason in refused.items() if reason}
+        usable = {number: writer for number, writer in state.writers[name].items() if number not in reasons}
+        return state, Decoder(usable, reasons, frozenset(unknown), bool(rest))
 
-    def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
-        """Return the reason if a schema is registered under no subject of this topic."""
-        allowed = self.declaration.subjects(side, expanded_schema.full_name(registered.text))
+    def _refused(self, side: str, schema_id: int, writer: AvroSchema) -> str | None:
+        """Return why the parser refuses a schema, asked once."""
+        if (side, schema_id) not in self._refusals:
+            self._refusals[side, schema_id] = self.refusal(writer)
+        return self._refusals[side, schema_id]
+
+    def _listed(self, side: str, schema_ids: list[int], hits: int) -> list[int]:
+        """Return those of more ids than a batch may ask for that are asked for all the same.
+
+        These are what the topic's subjects list. Subjects named after records are not known: there each id that was one
+        of the topic's lets one more be asked for.
+        """
+        if self.declaration.subject in ("record", "topic_record"):
+            return schema_ids[:hits]
+        subjects = self.declaration.subjects(side, "") if schema_ids else ()
+        listed = {schema_id for subject in subjects for schema_id in self.registry.ids(subject)}
+        return [schema_id for schema_id in schema_ids if schema_id in listed]
+
+    def _add(self, side: str, state: SchemaState, own: Mapping[int, Registered]) -> SchemaState:
+        """Add the compatible ones of a topic's new schemas to a state, in the order of their versions."""
+        writers = state.writers[side]
+        for schema_id, registered in self.registry.schemas(writers).items():
+            with suppress(ForeignSchema):
+                self._register(side, schema_id, registered)
+        registrations = {number: self._registrations.get((side, number)) for number in {*writers, *own}}
+        placed = {number: known for number, known in registrations.items() if known is not None}
+        versions = Versions.of(writers.values())
+        older: dict[tuple[str, str], Versions] = defaultdict(Versions)
+        named: dict[tuple[str, str], Versions] = {}
+        for schema_id in sorted(placed, key=lambda number: (placed[number].version, number)):
+            lineage = placed[schema_id].lineage
+            if lineage not in named:
+                # A known schema that the registry lost may be of any type.
+                others = {number for number, known in placed.items() if known.lineage != lineage}
+                named[lineage] = Versions.of(writers[number] for number in writers if number not in others)
+            if schema_id not in writers:
+                try:
+                    writer, notes = check_compatibility(
+                        side, self.declaration, state.columns, versions, older[lineage], own[schema_id], named[lineage]
+                    )
+                    added = state.with_writer(side, schema_id, writer)
+                    if refusal := self._refused(side, schema_id, writer):
+                        raise IncompatibleSchema("", refusal)
+                except IncompatibleSchema as error:
+                    self._rejected[side][schema_id] = _incompatible(schema_id, str(error)), math.inf
+                    continue
+                versions, named[lineage] = versions.with_version(writer), named[lineage].with_version(writer)
+                if notes:
+                    note = f"{property_keys.NOTE}{side}-schema.{schema_id}"
+                    text = f"schema id {schema_id}: {'; '.join(notes)}"
+                    added = replace(added, notes={**added.notes, note: text})
+                state = added
+            older[lineage] = older[lineage].with_version(state.writers[side][schema_id])
+        return state
+
+    def _register(self, side: str, schema_id: int, registered: Registered) -> None:
+        """Note which version a schema is of which type of the topic; ForeignSchema if it is of none."""
+        if (side, schema_id) in self._registrations:
+            return
+        name = expanded_schema.full_name(registered.text)
+        allowed = [*map(self.registry.name_in_context, self.declaration.subjects(side, name))]
         subjects = self.registry.subjects(schema_id, allowed)
-        if {*subjects} & {*allowed}:
-            return None
+        for subject in allowed:
+            if subject in subjects:
+                lineage = subject, name.rpartition(".")[2]
+                self._registrations[side, schema_id] = Registration(lineage, subjects[subject])
+                return
         if not subjects:
-            return f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}"
+            raise ForeignSchema(f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}")
         others = f" and {len(subjects) - NAMED} more" if len(subjects) > NAMED else ""
-        return f"foreign_schema: schema id {schema_id} belongs to {', '.join(subjects[:NAMED])}{others}"
+        raise ForeignSchema(
+            f"foreign_schema: schema id {schema_id} belongs to {', '.join(sorted(subjects)[:NAMED])}{others}"
+        )
+
+
+def _incompatible(schema_id: int, reason: str) -> str:
+    return f"incompatible_schema: schema id {schema_id}, {reason}"
 
 
 def check_compatibility(
@@ -152,12 +232,14 @@ def check_compatibility(
     versions: Versions,
     older: Versions,
     registered: Registered,
+    named: Versions | None = None,
 ) -> tuple[AvroSchema, tuple[str, ...]]:
     """Return the expanded schema of a version, its fields named as their columns, and notes for `ingest status`.
 
     It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
-    the versions with a lower id, which the registry gives in the order of registration: a narrower type or another name
-    is refused in a later version, unless the declaration allows it.
+    the earlier versions of its type: a narrower type or another name is refused in a later version, unless the
+    declaration allows it. `named` are all versions of its type, whose names and aliases are those of its fields; by
+    default `versions`.
 
     Raises:
         IncompatibleSchema: it does not fit.
@@ -165,7 +247,9 @@ def check_compatibility(
     if registered.schema_type != "AVRO":
         raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
     form = expanded_schema.expand_schema(registered.text, registered.references)
-    writer = with_column_names(versions, form, columns if side == "value" else None)
+    writer = with_column_names(named or versions, form, columns if side == "value" else None)
+    if side == "value":
+        writer = without_collisions(writer, versions)
     versions.with_version(writer)
     widened_columns(columns, landed_columns(side, writer))
     refuse_narrowing(older, writer, declaration.allow)
