@@ -29,7 +29,9 @@ from python_ingest.declare import spark_types
 
 # What differs in Avro and is the same in a column.
 SAME = {"enum": "string", "fixed": "bytes"}
+# Of the first kind the other field has the column; of the second neither has.
 CASE_TWIN = "its name differs from another by case only"
+NEW_TWIN = "its name differs from another new one by case only"
 
 
 def column_type(schema: AvroSchema) -> str:
@@ -153,9 +155,11 @@ def _renamed_fields(
     landed_in_lower_case = {*map(str.lower, landed)}
     cases = Counter(map(str.lower, landed | {*field_by_column}))
     unambiguous = landed | {name for name in declared if name.lower() not in landed_in_lower_case}
+    twins = {name for name in field_by_column if cases[name.lower()] > 1 and name not in unambiguous}
+    with_column = {*map(str.lower, field_by_column.keys() - twins)}
     return [
-        omitted(new, new["name"], CASE_TWIN)
-        if new["name"] in field_by_column and cases[new["name"].lower()] > 1 and new["name"] not in unambiguous
+        omitted(new, new["name"], CASE_TWIN if new["name"].lower() in with_column else NEW_TWIN)
+        if new["name"] in twins
         else new
         for new in renamed
     ]

@@ -30,7 +30,8 @@ class Position:
     for a table without rows, and never less after a rollback, because readers downstream remember the
     numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_metadata` the
     snapshot that records where partitions without rows began has expired. `generation` counts how often the topic was
-    recreated: batches are numbered across generations, offsets are of the last one.
+    recreated: batches are numbered across generations, offsets are of the last one. `accepted_gaps` are the table's
+    properties of that name, with the offset after each gap.
     """
 
     snapshot_id: int | None = None
@@ -39,6 +40,13 @@ class Position:
     held_batch: int = 0
     has_metadata: bool = True
     generation: int = 0
+    accepted_gaps: dict[str, int] = field(default_factory=dict)
+
+    def behind_gaps(self, partition: int, offset: int) -> int:
+        """Return the first offset at or after another that is in no accepted gap."""
+        while (gap := f"{property_keys.accepted_gap(partition)}{offset}") in self.accepted_gaps:
+            offset = self.accepted_gaps[gap]
+        return offset
 
 
 def position_of(table: Table, from_files: bool = False) -> Position:
@@ -51,8 +59,9 @@ def position_of(table: Table, from_files: bool = False) -> Position:
         UserError: a file that is read is damaged, lacks the statistics or mixes Kafka partitions.
     """
     snapshot, current = table.current_snapshot(), property_keys.generation(table.properties)
+    gaps = {n: int(until) for n, until in table.properties.items() if n.startswith(property_keys.ACCEPTED_GAPS)}
     if snapshot is None:
-        return Position()
+        return Position(accepted_gaps=gaps)
     latest = _recorded_position(table)
     start = Position(None, property_keys.generation_start(table.properties))
     files = each_file(table) if from_files or not latest.has_metadata else ()
@@ -64,7 +73,7 @@ def position_of(table: Table, from_files: bool = False) -> Position:
         for partition, offset in position.next_offsets.items():
             next_offsets[partition] = max(offset, next_offsets.get(partition, 0))
     last_batch = max(held_batch, last_number(table))
-    return Position(snapshot.snapshot_id, next_offsets, last_batch, held_batch, latest.has_metadata, current)
+    return Position(snapshot.snapshot_id, next_offsets, last_batch, held_batch, latest.has_metadata, current, gaps)
 
 
 def lost(position: Position, topic: TopicState) -> list[OffsetRange]:
@@ -96,7 +105,7 @@ def waiting(position: Position, topic: TopicState) -> list[OffsetRange]:
                 f" holds offsets up to {landed - 1}",
                 "The topic lost records; land it in a new table, or restore the topic",
             )
-        start = max(landed, begin)
+        start = position.behind_gaps(partition, max(landed, begin))
         if end > start:
             ranges.append(OffsetRange(partition, start, end))
     missing = set(position.next_offsets) - set(topic.end)

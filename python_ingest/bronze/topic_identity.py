@@ -90,8 +90,8 @@ def _filled(table: Table) -> bool:
     return table.current_snapshot() is not None
 
 
-def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool) -> None:
-    """Note ranges that the broker deleted before they were landed; what is noted already is accepted.
+def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool, is_damage: bool = False) -> None:
+    """Note ranges that the broker deleted before they were landed, or has with damage; a noted one is accepted.
 
     Each is a separate property: `lakehouse.accepted-gap.<partition>.<start>` = `<until>`.
 
@@ -104,7 +104,9 @@ def accept_gaps(table: Table, topic: str, gaps: list[OffsetRange], accept: bool)
     if new and not accept:
         ranges = ", ".join(f"offsets {gap.start} to {gap.until - 1} of partition {gap.partition}" for gap in gaps)
         raise UserError(
-            f"{topic}: retention deleted {ranges} before they were landed",
+            f"{topic}: the checksum of {ranges} is wrong in Kafka's log"
+            if is_damage
+            else f"{topic}: retention deleted {ranges} before they were landed",
             "Restore the records, or go on without them by --accept-gap, which notes the range on the table",
         )
     if new:

@@ -56,7 +56,7 @@ def run(
         bool, typer.Option(help="Also land what the broker has and the table lacks before its position.")
     ] = False,
     accept_gap: Annotated[
-        bool, typer.Option(help="Go on behind records that the broker deleted before they were landed.")
+        bool, typer.Option(help="Go on behind records that the broker deleted, or whose checksum in its log is wrong.")
     ] = False,
     metrics_file: MetricsFile = None,
     as_json: AsJson = False,
@@ -273,8 +273,8 @@ def _run(
     else:
         _print_summary(results)
     for result in results:
-        if result.key_errors:
-            log.warning("%s: %s", result.topic, undecoded_keys(result.key_errors))
+        for note in [*result.notes, *([undecoded_keys(result.key_errors)] if result.key_errors else ())]:
+            log.warning("%s: %s", result.topic, note)
     if pause is not None:
         return 0
     return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0

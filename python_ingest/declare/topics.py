@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -19,6 +20,8 @@ from python_ingest.declare.persons import Subject
 from python_ingest.declare.table_layout import PartitionField
 
 MODELS_DIR = PROJECT_ROOT / "models"
+# Of more topics a message names those with the most similar names.
+NAMED = 5
 KeyFormat = Literal["string", "avro", "bytes"]
 OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
@@ -186,9 +189,11 @@ def select(declarations: Iterable[Declaration], topics: Iterable[str]) -> list[D
     names = list(dict.fromkeys(topics))
     for name in names:
         if name not in by_topic:
+            near = [*by_topic] if len(by_topic) <= NAMED else get_close_matches(name, by_topic, NAMED, cutoff=0.0)
+            others = f" and {len(by_topic) - len(near)} others" if len(by_topic) > len(near) else ""
             raise UserError(
                 f"No dbt source declares the topic '{name}'",
-                f"Choose from {', '.join(by_topic) or 'none: no source declares a topic'}",
+                f"Choose from {', '.join(near) or 'none: no source declares a topic'}{others}",
             )
     return [by_topic[name] for name in names] if names else list(by_topic.values())
 

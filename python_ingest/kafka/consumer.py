@@ -4,6 +4,7 @@ Each function raises a UserError if the broker gives nothing for `wait` seconds.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,6 +56,47 @@ def read_records(settings: Settings, topic: str, span: OffsetRange, wait: float)
     return (message for message in _consume(settings, topic, [span], wait) if record_position(message)[1] < span.until)
 
 
+def damaged_batches(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> list[OffsetRange]:
+    """Return of each range the first batch of the log that fails its checksum, as far as the range holds it."""
+    consumer = reader(settings, check_crcs=True)
+    damaged = []
+    try:
+        for span in ranges:
+            base = _damaged_from(consumer, topic, span, wait)
+            if base is not None:
+                inside = range(max(base, span.start), span.until)
+                # The batch is read as a whole from each offset in it.
+                length = bisect_left(
+                    inside,
+                    True,
+                    lo=1,
+                    key=lambda at: (
+                        _damaged_from(consumer, topic, OffsetRange(span.partition, at, at + 1), wait) != base
+                    ),
+                )
+                damaged.append(OffsetRange(span.partition, inside[0], inside[0] + length))
+    finally:
+        consumer.close()
+    return damaged
+
+
+def _damaged_from(consumer: Consumer, topic: str, span: OffsetRange, wait: float) -> int | None:
+    """Return where the first batch begins that fails its checksum; None if none does, or Kafka stops answering."""
+    consumer.assign([TopicPartition(topic, span.partition, span.start)])
+    asked = time.monotonic()
+    while time.monotonic() < asked + wait:
+        for message in consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL):
+            asked = time.monotonic()
+            error, offset = message.error(), message.offset()
+            if error is not None and error.code() == KafkaError._BAD_MSG:
+                return offset
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return None
+            if error is None and offset is not None and offset + 1 >= span.until:
+                return None
+    return None
+
+
 def _consume(
     settings: Settings,
     topic: str,
@@ -103,7 +145,12 @@ def age_of_oldest(
     return max([0.0, *ages])
 
 
-def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: str = "read_committed") -> Consumer:
+def reader(
+    settings: Settings,
+    group: str = "lakehouse-ingest-peek",
+    isolation: str = "read_committed",
+    check_crcs: bool = False,
+) -> Consumer:
     """Return a consumer that reports the end of each partition and commits no offset."""
     return Consumer(
         {
@@ -112,6 +159,7 @@ def reader(settings: Settings, group: str = "lakehouse-ingest-peek", isolation: 
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
+            "check.crcs": check_crcs,
             "auto.offset.reset": "error",
             # A partition that is read to its end must not cost half a second.
             "fetch.wait.max.ms": 20,

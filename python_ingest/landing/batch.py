@@ -55,14 +55,22 @@ class TimestampOverflow(SparkFailed):
     """Spark's Kafka source cannot read a record's timestamp."""
 
 
+class KafkaFailed(SparkFailed):
+    """Kafka's client in Spark could not read a record."""
+
+
 @dataclass(frozen=True)
 class BatchPlan:
-    """What to land, and the position it follows from; `filling_gaps` if it lies before the position."""
+    """What to land, and the position it follows from; `filling_gaps` if it lies before the position.
+
+    `accept_gap` goes on behind a damaged part of the log.
+    """
 
     topic: TopicState
     position: Position
     ranges: list[OffsetRange]
     filling_gaps: bool = False
+    accept_gap: bool = False
 
 
 @dataclass
@@ -95,7 +103,7 @@ class BatchWriter:
         Raises:
             CommitConflict: nothing was committed; plan again.
             SparkFailed: nothing was committed.
-            UserError: the registry is away, or a record stops a topic that is declared to stop.
+            UserError: the registry is away, a record stops a topic that is declared to stop, or the log is damaged.
         """
         wait_for_clock(self.declaration.identifier, table.metadata)
         records = BATCH_BYTES // self._record_bytes(table, plan.ranges)
@@ -105,6 +113,17 @@ class BatchWriter:
         except TimestampOverflow:
             # The failed job may have been preceded by a change of columns.
             return self._land(table.refresh(), *self._before_overflow(plan))
+        except KafkaFailed as failure:
+            topic = self.declaration.topic
+            damaged = consumer.damaged_batches(self.settings, topic, plan.ranges, self.wait)
+            if not damaged:
+                raise failure from None
+            ends = {span.partition: span.until for span in plan.ranges}
+            ranges = positions.before(plan.ranges, ends | {span.partition: span.start for span in damaged})
+            if not ranges:
+                topic_identity.accept_gaps(table.refresh(), topic, damaged, plan.accept_gap, is_damage=True)
+                raise CommitConflict("a damaged part of the log is accepted as a gap") from None
+            return self._land(table.refresh(), replace(plan, ranges=ranges), self.read(ranges))
 
     def _land(self, table: Table, plan: BatchPlan, records: DataFrame) -> Landed:
         noted = SchemaState.of(table).notes
@@ -234,5 +253,6 @@ class BatchWriter:
                 "Correct the cause, or declare on_error: dead_letter",
             )
         name = commit.error_name(error)
-        failure = TimestampOverflow if name.endswith("ArithmeticException") else SparkFailed
+        of_kafka = KafkaFailed if name.startswith("org.apache.kafka.") else SparkFailed
+        failure = TimestampOverflow if name.endswith("ArithmeticException") else of_kafka
         return failure(f"{self.declaration.topic}: Spark failed ({name})", f"See {log_file()}")

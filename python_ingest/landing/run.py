@@ -42,7 +42,7 @@ class Options:
     `wait` bounds, in seconds, how long an unreachable broker or registry is waited for.
     `until` ends a run before the first record of a partition that is stamped at it or later.
     `from_earliest` also lands what the broker has and the table lacks before its position.
-    `accept_gap` goes on behind records that the broker deleted before they were landed.
+    `accept_gap` goes on behind records that the broker deleted before they were landed, or whose checksum is wrong.
     `topics_at_once` is how many topics are landed at the same time, else that of the settings.
     """
 
@@ -285,4 +285,4 @@ class _TopicLoop:
         result.lag = positions.count(waiting) + positions.count(gaps)
         self._reporter.waiting(topic.topic, result.lag)
         ranges = positions.capped(gaps or waiting, self._options.max_records)
-        return BatchPlan(topic, position, ranges, filling_gaps=bool(gaps))
+        return BatchPlan(topic, position, ranges, bool(gaps), self._options.accept_gap)

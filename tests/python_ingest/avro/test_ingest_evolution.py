@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 
-from python_ingest.avro import expanded_schema
 from python_ingest.kafka.consumer import RECORDS_PER_CALL
 from python_ingest.landing.batch import FIRST_LOOK
 from tests.python_ingest.avro.test_ingest_schemas import VARIANTS, a_version, aliased
-from tests.python_ingest.kafka.test_ingest_services import registry_answering
+from tests.support.services.schema_registry import Registrations, registry_of
 from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 MOMENT = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
@@ -131,19 +130,46 @@ def test_a_schema_that_is_not_avro_makes_dead_letters(topic: TopicFixture) -> No
     )
 
 
-@pytest.mark.long
-def test_a_schema_that_spark_cannot_parse_makes_dead_letters_and_is_named_where_it_comes_through(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic.produce(b"\x00\x00\x00\x00\x01\x02")
-    answer = (200, {"schema": json.dumps(record("sale", **{"a-b": "int"}))})
-    with registry_answering(answer, subject=f"{topic.name}-value") as (url, _):
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"a-b": "int"}, "a-b: 'a-b' is not a name in Avro"),
+        ({"\U00010400": "int"}, "\U00010400: '\U00010400' is not a name in Avro"),
+        *(
+            (
+                {"blob": [*null, {"type": "fixed", "name": "f", "size": 2_000_000_000, **logical}]},
+                "Avro's parser refuses it: SystemLimitException: Bytes length 2000000000 exceeds maximum allowed",
+            )
+            for null in ([], ["null"])
+            for logical in ({}, {"logicalType": "decimal", "precision": 38})
+        ),
+    ],
+)
+def test_a_version_that_avros_parser_refuses_costs_its_records(topic: TopicFixture, more: Any, reason: str) -> None:
+    registrations = Registrations()
+    subject = f"{topic.name}-value"
+    registrations.register(1, record("sale", id="int"), subject)
+    registrations.register(2, record("sale", id="int", **more), subject)
+    registrations.register(3, record("sale", id="long"), subject)
+    for schema_id in (1, 2, 3, 2, 1):
+        topic.produce(b"\x00" + schema_id.to_bytes(4, "big") + b"\x02\x00")
+    with registry_of(registrations) as url:
         topic.settings = topic.settings.changed(schema_registry_url=url)
-        assert topic.land_well().dead_letters == 1
-        topic.produce(b"\x00\x00\x00\x00\x02\x02")
-        monkeypatch.setattr(expanded_schema, "validate_name", lambda *_: None)
-        error = str(topic.land().error)
-    assert f"{topic.name}: Spark failed (org.apache.avro.SchemaParseException). See" in error
+        assert topic.land_well().dead_letters == 2
+    assert [row["id"] for row in topic.rows()] == [1, None, 1, None, 1]
+    errors = [row["decode_error"] for row in topic.rows() if row["decode_error"]]
+    assert errors == [f"incompatible_schema: schema id 2, {reason}"] * 2
+
+
+def test_a_field_renamed_by_case_has_its_value_in_the_one_column(topic: TopicFixture) -> None:
+    name = f"sale_{topic.declaration.table}"
+    first, second = (topic.register(record(name, id="int", **{field: "string"})) for field in ("Status", "status"))
+    values = [topic.encode(first, {"id": 1, "Status": "a"}), topic.encode(second, {"id": 2, "status": "b"})]
+    for value in (*values, *values):
+        topic.produce(value)
+    assert topic.land_well().notes == []
+    assert [(row["id"], row["Status"]) for row in topic.rows()] == [(1, "a"), (2, "b")] * 2
+    assert_columns_hold_what_bytes_encode(topic, 4)
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -12,7 +12,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.types import omitted_fields
-from python_ingest.avro.versions import Versions, with_column_names
+from python_ingest.avro.versions import CASE_TWIN, NEW_TWIN, Versions, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, avro_type, fields, not_null
 from python_ingest.bronze.column_types import exact, of_avro, reader_schema, widened_columns
 from python_ingest.bronze.columns import landed_record
@@ -198,6 +198,8 @@ def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() ->
     both = record("r", k="int", id="int", ID="int")
     assert omitted(one, other, both, one) == [[], [], ["ID"], []]
     assert omitted(both, one, other) == [["id", "ID"], [], []]
+    reasons = [{why for _, why in omitted_fields(writer)} for writer in merged(both, one, both)[1]]
+    assert reasons == [{NEW_TWIN}, set(), {CASE_TWIN}]
     nested = [record("r", below=version | {"name": "s"}) for version in (one, both)]
     assert omitted(*nested) == [[], ["below.ID"]]
     # A column that only the source declares takes the one name of a version, whatever its case.

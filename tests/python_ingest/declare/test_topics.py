@@ -173,6 +173,11 @@ def test_select_keeps_the_order_asked_for_and_names_what_is_not_declared(tmp_pat
     assert select(declarations, []) == declarations
     with pytest.raises(UserError, match=r"'sales'.*Choose from Till.Sales-v1, refunds"):
         select(declarations, ["sales"])
+    many = [Declaration(f"shop.topic-{number}", "s", f"t{number}") for number in range(60)]
+    with pytest.raises(
+        UserError, match=r"Choose from shop.topic-4\d?, (shop.topic-\d+, ){3}shop.topic-\d+ and 55 others"
+    ):
+        select(many, ["shop.topc-4"])
 
 
 def test_a_limit_of_dead_letters_is_declared_in_full_or_in_part(tmp_path: Path) -> None:

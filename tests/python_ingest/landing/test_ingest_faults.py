@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -544,3 +544,48 @@ def test_a_full_disk_fails_the_run_and_little_memory_does_not(topic: TopicFixtur
     again = subprocess.run(command, env=low, capture_output=True, text=True, check=False)
     assert (again.returncode, again.stderr) == (0, "")
     assert_exactly_once(topic, 26)
+
+
+def with_damage(topic: TopicFixture, partition: int, *offsets: int) -> None:
+    """Change a byte in the batches of Kafka's log that hold these offsets, so that their checksum is wrong."""
+    home = Path(os.environ["LAKEHOUSE_HOME"]) / "kafka" / "data"
+    [log] = (home / f"{topic.name}-{partition}").glob("*.log")
+    data, at = log.read_bytes(), 0
+    while at < len(data):
+        # The format of a batch: its first offset, its length behind that, and 23 bytes on how many offsets follow.
+        first, length = struct.unpack_from(">qi", data, at)
+        (more,) = struct.unpack_from(">i", data, at + 23)
+        if any(first <= offset <= first + more for offset in offsets):
+            with log.open("r+b") as file:
+                file.seek(at + 12 + length - 5)
+                file.write(bytes([data[at + 12 + length - 5] ^ 0xFF]))
+        at += 12 + length
+
+
+def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) -> None:
+    """Between good batches, two in a row, and at both ends of a partition."""
+    batched = Producer({**connections.kafka_client(topic.settings), "linger.ms": 200})
+    topic = replace(topic, producer=batched)
+    for start in range(0, 50, 5):
+        produce(topic, 5, start=start, partitions=(0,))
+        produce(topic, 5, start=50 + start, partitions=(1,))
+    with_damage(topic, 0, 12, 27, 32)
+    with_damage(topic, 1, 0, 49)
+    result = topic.land()
+    assert str(result.error).startswith(
+        f"{topic.name}: the checksum of offsets 10 to 14 of partition 0, offsets 0 to 4 of partition 1"
+        " is wrong in Kafka's log. "
+    )
+    assert [(row["kafka_partition"], row["kafka_offset"]) for row in topic.rows()] == [(0, at) for at in range(10)]
+    assert topic.land(Options(wait=10, accept_gap=True)).error is None
+    gaps = {name: until for name, until in topic.table().properties.items() if "accepted-gap" in name}
+    assert gaps == {
+        f"lakehouse.accepted-gap.{partition}.{start}": str(start + 5)
+        for partition, start in ((0, 10), (0, 25), (0, 30), (1, 0), (1, 45))
+    }
+    good = [(0, at) for at in range(50) if at // 5 not in (2, 5, 6)] + [(1, at) for at in range(5, 45)]
+    assert [(row["kafka_partition"], row["kafka_offset"]) for row in topic.rows()] == good
+    assert topic.land_well().records == 0
+    produce(topic, 1, partitions=(1,))
+    assert topic.land_well().records == 1
+    assert topic.verify().issues == []
