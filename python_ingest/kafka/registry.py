@@ -68,9 +68,9 @@ class Registry:
         self._request, self._target = f"{request.method} {request.url.path}", ""
 
     def _note_target(self, response: Any) -> None:
-        if response.next_request is not None:
+        if response.has_redirect_location:
             # Without user and query, which may be secrets.
-            target = response.next_request.url
+            target = response.request.url.join(response.headers["Location"])
             self._target = f"{target.scheme}://{target.netloc.decode()}{target.path}"
 
     def schemas(self, schema_ids: Iterable[int]) -> dict[int, Registered]:

@@ -175,6 +175,76 @@ def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(
         registry_at(url, offline_settings).schemas([7])
 
 
+FORBIDDEN = "answered 403 to GET /schemas/ids/7{}. Give this user the right to read schemas and subjects"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        (403, {}, FORBIDDEN),
+        (401, {}, "answered 401 to GET /schemas/ids/7{}. Check .*SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"),
+        *(
+            (status, {"Location": "https://me:secret@new.example:8443/api/schemas/ids/7?token=secret"}, message)
+            for status in (301, 302, 307, 308)
+            for message in [
+                f"answered {status} to GET /schemas/ids/7{{}}. It refers to https://new.example:8443/api/schemas/ids/7:"
+                " set SCHEMA_REGISTRY_URL to the registry there"
+            ]
+        ),
+        (307, {"Location": "/elsewhere"}, r"It refers to http://127.0.0.1:\d+/elsewhere: set"),
+    ],
+)
+@pytest.mark.parametrize("path", ["", "/versions"])
+def test_an_answer_that_refuses_names_path_and_remedy(
+    offline_settings: Settings, path: str, status: int, headers: dict[str, str], message: str
+) -> None:
+    class Refusing(Handler):
+        def do_GET(self) -> None:
+            refuses = self.path.partition("?")[0] == f"/schemas/ids/7{path}"
+            body = json.dumps({"error_code": 1} if refuses else {"schema": '"int"'}).encode()
+            self.answer(status if refuses else 200, body, headers if refuses else None)
+
+    with serving(Refusing) as url, pytest.raises(UserError, match=message.format(path)) as raised:
+        registry = registry_at(url, offline_settings)
+        registry.subjects(7, registry.schemas([7]))
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_refuses_is_named(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    class Proxy(Handler):
+        def do_GET(self) -> None:
+            self.answer(403, b"no")
+
+        do_CONNECT = do_GET
+
+    with serving(Proxy) as proxy:
+        monkeypatch.setenv(f"{scheme}_proxy", proxy.replace("//", "//me:secret@"))
+        through = f"registry at {scheme}://registry.example through the proxy {proxy.removeprefix('http://')} "
+        with pytest.raises(UserError, match=through) as raised:
+            registry_at(f"{scheme}://registry.example", offline_settings, 0.1).schemas([7])
+        assert "GET /schemas/ids/7" in str(raised.value)
+        assert "secret" not in str(raised.value)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        with registry_answering(REGISTERED) as (url, _):
+            assert registry_at(url, offline_settings).schemas([7]).keys() == {7}
+
+
+def test_the_time_of_an_answer_is_a_variable(offline_settings: Settings) -> None:
+    class Slow(Handler):
+        def do_GET(self) -> None:
+            time.sleep(1)
+            self.answer(200, b'{"schema": "\\"int\\""}')
+
+    with serving(Slow) as url:
+        slow = offline_settings.changed(schema_registry_url=url, registry_timeout="200ms")
+        with pytest.raises(UserError, match=r"answer GET /schemas/ids/7 \(ReadTimeout\).*LAKEHOUSE_REGISTRY_TIMEOUT"):
+            Registry(slow, 0.1).schemas([7])
+        assert Registry(slow.changed(registry_timeout="60s"), 0.1).schemas([7]).keys() == {7}
+
+
 def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> None:
     started = time.monotonic()
     with pytest.raises(UserError, match=r"registry at http://127.0.0.1:1 does not answer.*SCHEMA_REGISTRY_URL"):

@@ -38,7 +38,6 @@ from python_common.process import Service, free_ports
 from python_common.spark.session import LazySparkSession
 from python_ingest.bronze import commit
 from python_ingest.declare.topics import Declaration
-from python_ingest.kafka import registry
 from python_ingest.landing import batch, run, timestamp_overflow
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
@@ -161,13 +160,13 @@ def read_until(stream: Any, words: str) -> None:
 
 
 def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+    topic: TopicFixture,
 ) -> None:
-    monkeypatch.setattr(registry, "REQUEST_SECONDS", 1)
     produce(topic, 9)
     answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
     with registry_answering(*answers, subject=f"{topic.name}-value") as (url, asked):
-        result = topic.land(Options(wait=60), settings=topic.settings.changed(schema_registry_url=url))
+        settings = topic.settings.changed(schema_registry_url=url, registry_timeout="1s")
+        result = topic.land(Options(wait=60), settings=settings)
     # Once more for the schema's fingerprint.
     assert len(asked) == len(answers) + 1
     assert (result.error, result.records, result.dead_letters) == (None, 9, 0)
