@@ -28,6 +28,7 @@ class Limits(Variables):
         "10m",
         read_by="weekly, erase, ingest",
     )
+    registry: Limit = variable("LAKEHOUSE_REGISTRY_TIMEOUT", "how long an answer of the schema registry may take", "5s")
     statement: Limit = for_exports(
         "LAKEHOUSE_STATEMENT_TIMEOUT",
         "how long a statement on the Thrift server may take before that counts as a failure",

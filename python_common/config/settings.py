@@ -9,17 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from python_common.config import environment
 from python_common.config.security import KafkaSecurity, RegistrySecurity, ThriftSecurity
-from python_common.config.variables import (
-    Count,
-    Duration,
-    Flag,
-    Limit,
-    MalformedError,
-    Port,
-    Variables,
-    for_exports,
-    variable,
-)
+from python_common.config.variables import Count, Duration, Flag, MalformedError, Port, Variables, for_exports, variable
 
 CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
@@ -88,9 +78,6 @@ class Settings(Variables):
     kafka_security: KafkaSecurity = Field(default_factory=KafkaSecurity)
     schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API")
     registry_security: RegistrySecurity = Field(default_factory=RegistrySecurity)
-    registry_timeout: Limit = variable(
-        "LAKEHOUSE_REGISTRY_TIMEOUT", "how long an answer of the schema registry may take", "5s"
-    )
     warehouse: str = variable(
         "LAKEHOUSE_WAREHOUSE",
         "where Iceberg keeps data and metadata: a directory, `s3://bucket/prefix`, or the name by which a REST catalog"

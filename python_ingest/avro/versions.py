@@ -118,15 +118,8 @@ def _renamed_fields(
     known: Mapping[str, str], declared: Collection[str], writer: AvroType, path: str
 ) -> list[AvroField]:
     columns = {**known, **{name: name for name in declared}}
-    any_case = {name.lower(): column for name, column in columns.items()}
-    any_case |= {column.lower(): column for column in columns.values()}
+    any_case = {name.lower(): columns[name] for name in (*columns, *columns.values()) if name in columns}
     spellings = Counter(field["name"].lower() for field in writer["fields"])
-    # Spark and Iceberg resolve names in any case: the only field of a name has the column of that name.
-    columns |= {
-        name: any_case[name.lower()]
-        for name in (field["name"] for field in writer["fields"])
-        if name not in columns and spellings[name.lower()] == 1 and name.lower() in any_case
-    }
     field_by_column: dict[str, str] = {}
     renamed: list[AvroField] = []
     for written in writer["fields"]:
@@ -134,6 +127,9 @@ def _renamed_fields(
             renamed.append(written)
             continue
         name = written["name"]
+        # Spark and Iceberg resolve names in any case: the only field of a name has the column of that name.
+        if name not in columns and spellings[name.lower()] == 1 and name.lower() in any_case:
+            columns[name] = any_case[name.lower()]
         aliases = written.get("aliases", [])
         # Its name decides; its aliases count only where that is no column's.
         matching = {columns[name]} if name in columns else {columns[alias] for alias in aliases if alias in columns}

@@ -4,7 +4,7 @@ from pyiceberg.types import StructType
 
 from python_ingest.avro.types import AvroField, AvroSchema, AvroType
 from python_ingest.avro.versions import Versions
-from python_ingest.avro.walk import IncompatibleSchema, not_null, omitted
+from python_ingest.avro.walk import IncompatibleSchema, fields, not_null, omitted
 from python_ingest.bronze import column_types
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import struct
@@ -57,23 +57,18 @@ def landed_record(side: str, writer: AvroSchema) -> AvroSchema:
 
 
 def without_collisions(writer: AvroSchema, versions: Versions) -> AvroSchema:
-    """Return an expanded schema of values, without a field whose column another field has.
-
-    That is the one whose column the table has; else the one with the column's name.
-    """
+    """Omit a field of values whose column another field has: the one that the table has, or that has its name."""
     some = not_null(writer)
     if not isinstance(some, dict) or some["type"] != "record":
         return writer
-    names = [field["name"] for field in some["fields"] if "omitted" not in field]
-    by_rank = [*sorted(names, key=lambda name: name == landed_name(name)), *versions.columns.get("", {}).values()]
-    owners = {landed_name(name).lower(): name for name in by_rank}
-    fields = []
+    names = sorted(fields(some), key=lambda name: name == landed_name(name))
+    owners = {landed_name(name).lower(): name for name in (*names, *versions.columns.get("", {}).values())}
+    kept: list[AvroField] = []
     for field in some["fields"]:
-        column = landed_name(field["name"])
-        owner = owners.get(column.lower(), field["name"])
-        taken = "omitted" not in field and owner.lower() != field["name"].lower()
-        fields.append(omitted(field, field["name"], f"its column {column} has the field {owner}") if taken else field)
-    record: AvroSchema = {**some, "fields": fields}
+        owner = owners.get(landed_name(field["name"]).lower(), field["name"])
+        taken = field["name"] in names and owner.lower() != field["name"].lower()
+        kept.append(omitted(field, field["name"], f"the field {owner} has its column") if taken else field)
+    record: AvroSchema = {**some, "fields": kept}
     return [record if branch is some else branch for branch in writer] if isinstance(writer, list) else record
 
 

@@ -60,39 +60,30 @@ def damaged_batches(settings: Settings, topic: str, ranges: list[OffsetRange], w
     """Return of each range the first batch of the log that fails its checksum, as far as the range holds it."""
     consumer = reader(settings, check_crcs=True)
     damaged = []
-    try:
-        for span in ranges:
-            base = _damaged_from(consumer, topic, span, wait)
-            if base is not None:
-                inside = range(max(base, span.start), span.until)
-                # The batch is read as a whole from each offset in it.
-                length = bisect_left(
-                    inside,
-                    True,
-                    lo=1,
-                    key=lambda at: (
-                        _damaged_from(consumer, topic, OffsetRange(span.partition, at, at + 1), wait) != base
-                    ),
-                )
-                damaged.append(OffsetRange(span.partition, inside[0], inside[0] + length))
-    finally:
-        consumer.close()
+    for span in ranges:
+        first = _first_damaged(consumer, topic, span.partition, span.start, span.until, wait)
+        if first is not None:
+            start = max(first, span.start)
+            # From each offset in it, the whole batch is read again.
+            more = bisect_left(
+                range(start + 1, span.until),
+                True,
+                key=lambda at: _first_damaged(consumer, topic, span.partition, at, at + 1, wait) != first,
+            )
+            damaged.append(OffsetRange(span.partition, start, start + 1 + more))
+    consumer.close()
     return damaged
 
 
-def _damaged_from(consumer: Consumer, topic: str, span: OffsetRange, wait: float) -> int | None:
-    """Return where the first batch begins that fails its checksum; None if none does, or Kafka stops answering."""
-    consumer.assign([TopicPartition(topic, span.partition, span.start)])
-    asked = time.monotonic()
-    while time.monotonic() < asked + wait:
-        for message in consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL):
-            asked = time.monotonic()
+def _first_damaged(consumer: Consumer, topic: str, partition: int, start: int, until: int, wait: float) -> int | None:
+    """Return where the first damaged batch begins; None if there is none, or Kafka stops answering."""
+    consumer.assign([TopicPartition(topic, partition, start)])
+    while messages := consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL) or consumer.consume(1, wait):
+        for message in messages:
             error, offset = message.error(), message.offset()
             if error is not None and error.code() == KafkaError._BAD_MSG:
                 return offset
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return None
-            if error is None and offset is not None and offset + 1 >= span.until:
+            if (error is not None and not passing(error)) or (error is None and (offset or 0) + 1 >= until):
                 return None
     return None
 

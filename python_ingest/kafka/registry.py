@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from python_common.config import connections
+from python_common.config.deadline import limits
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 
@@ -23,6 +24,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 # Bytes that only look like registry Avro name any number of ids.
 MOST_MISSING = 1_000
 DEFAULT_CONTEXT = "."
+REMEDIES = {
+    401: "Check SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN",
+    403: "Give this user the right to read schemas and subjects",
+}
 Answer = TypeVar("Answer")
 
 
@@ -52,26 +57,19 @@ class Registry:
         self._cache: dict[int, Registered] = {}
         # When to ask for a missing id again, and the pause before that.
         self._missing: dict[int, tuple[float, float]] = {}
-        # The last request, and the target of the redirect that answered it.
-        self._request = self._target = ""
+        # What was asked last, and answered, as the client's HTTP library has it.
+        self._request: Any = None
+        self._response: Any = None
 
     @cached_property
     def _client(self) -> SchemaRegistryClient:
-        timeout = self.settings.registry_timeout.total_seconds()
-        client = SchemaRegistryClient(
-            {**connections.registry_client(self.settings), "max.retries": 0, "timeout": timeout}
-        )
-        client._rest_client.session.event_hooks = {"request": [self._note_request], "response": [self._note_target]}
+        timeout = limits().registry.total_seconds()
+        options = {**connections.registry_client(self.settings), "max.retries": 0, "timeout": timeout}
+        client = SchemaRegistryClient(options)
+        client._rest_client.session.event_hooks = {
+            kind: [partial(setattr, self, f"_{kind}")] for kind in ("request", "response")
+        }
         return client
-
-    def _note_request(self, request: Any) -> None:
-        self._request, self._target = f"{request.method} {request.url.path}", ""
-
-    def _note_target(self, response: Any) -> None:
-        if response.has_redirect_location:
-            # Without user and query, which may be secrets.
-            target = response.request.url.join(response.headers["Location"])
-            self._target = f"{target.scheme}://{target.netloc.decode()}{target.path}"
 
     def schemas(self, schema_ids: Iterable[int]) -> dict[int, Registered]:
         """Return the schemas by id, without those that the registry does not have, or lacks a schema they refer to.
@@ -124,32 +122,27 @@ class Registry:
     def subjects(self, schema_id: int, allowed: Iterable[str]) -> dict[str, int]:
         """Return the subjects that a schema is registered under, or was before they were deleted, and its version.
 
-        Names are as `name_in_context` has them. A registry that does not list them is asked for the allowed ones alone.
+        A registry that does not list them is asked for the allowed ones alone.
         """
         listed = self._ask(partial(self._client.get_schema_versions, schema_id, deleted=True), may_lack=True)
         versions: list[Any] = [*(listed or ())]
         if listed is None and (schema := self._ask(partial(self._client.get_schema, schema_id))) is not None:
             versions = [self._ask(partial(self._client.lookup_schema, name, schema, deleted=True)) for name in allowed]
         # Registered again after it was deleted, it has two versions: the first one counts.
-        pairs = [(version.version or 0, version.subject or "") for version in versions if version]
-        return {self.name_in_context(subject): version for version, subject in sorted(pairs, reverse=True)}
+        pairs = sorted(((known.version, known.subject) for known in versions if known), reverse=True)
+        return {self.name_in_context(subject): version for version, subject in pairs}
 
     def ids(self, subject: str) -> set[int]:
         """Return the ids of the versions of a subject, without deleted ones."""
         versions = self._ask(partial(self._client.get_versions, subject), attempts=1, may_lack=True) or []
         numbers = (version for version in versions if isinstance(version, int))
         answers = (self._ask(partial(self._client.get_version, subject, number), attempts=1) for number in numbers)
-        return {answer.schema_id for answer in answers if answer is not None and answer.schema_id is not None}
+        return {answer.schema_id for answer in answers if answer and answer.schema_id is not None}
 
     def name_in_context(self, subject: str) -> str:
-        """Return a subject's name as the registry's URL knows it: without the context, if that is the URL's.
-
-        A registry qualifies names by their context, `:.team:orders-value`, if that is not its default one.
-        """
-        context = urlsplit(self._url).path.partition("/contexts/")[2]
-        of_url = unquote(context.partition("/")[0]).strip(":") or DEFAULT_CONTEXT
-        named, _, name = subject[1:].partition(":") if subject.startswith(":.") else (of_url, "", subject)
-        return name if named == of_url else subject
+        """Return a subject's name without its context, as in `:.team:orders-value`, if that is the one of the URL."""
+        context = unquote(self._url.partition("/contexts/")[2].partition("/")[0]).strip(":") or DEFAULT_CONTEXT
+        return subject.removeprefix(f":{context}:")
 
     def _with_references(self, schema: Schema) -> Registered | None:
         """Return a schema with the texts of all that it refers to; None if the registry lacks one."""
@@ -196,26 +189,26 @@ class Registry:
 
     def _refused(self, status: int) -> UserError:
         """Return the error of an answer that no repetition changes."""
-        remedy = "Check SCHEMA_REGISTRY_URL"
-        if self._target:
-            remedy = f"It refers to {self._target}: set SCHEMA_REGISTRY_URL to the registry there"
-        elif status == 403:
-            remedy = "Give this user the right to read schemas and subjects"
-        elif status == 401:
-            remedy += ", SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN"
-        return UserError(f"{self._address()} answered {status} to {self._request}", remedy)
+        remedy = REMEDIES.get(status, "Check SCHEMA_REGISTRY_URL")
+        if self._response.has_redirect_location:
+            target = self._request.url.join(self._response.headers["Location"])
+            # Without user and query, which may be secrets.
+            remedy = f"Set SCHEMA_REGISTRY_URL to what it refers to, {target.copy_with(userinfo=b'', query=None)}"
+        return UserError(f"{self._address()} answered {status} to {self._asked()}", remedy)
+
+    def _asked(self) -> str:
+        return f"{self._request.method} {self._request.url.path}" if self._request else "nothing"
 
     def _address(self) -> str:
         """Name the registry, and the proxy that the environment has for it."""
         url = urlsplit(self._url)
         proxies = {} if proxy_bypass(url.hostname or "") else getproxies()
-        proxy = urlsplit(proxies.get(url.scheme) or proxies.get("all", ""))
-        through = f" through the proxy {proxy.netloc.rpartition('@')[2]}" if proxy.netloc else ""
-        return f"The schema registry at {self._url}{through}"
+        proxy = urlsplit(proxies.get(url.scheme) or proxies.get("all", "")).netloc.rpartition("@")[2]
+        return f"The schema registry at {self._url}{proxy and f' through the proxy {proxy}'}"
 
     def _give_up_after(self, deadline: float, reason: str) -> None:
         if time.monotonic() > deadline:
             raise UserError(
-                f"{self._address()} does not answer {self._request} ({reason})",
+                f"{self._address()} does not answer {self._asked()} ({reason})",
                 "Check SCHEMA_REGISTRY_URL and `lakehouse stack status`, or raise LAKEHOUSE_REGISTRY_TIMEOUT",
             ) from None

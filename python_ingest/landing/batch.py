@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -20,7 +21,6 @@ from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark.session import log_file, raised_message, root_message
-from python_ingest.avro.types import AvroSchema
 from python_ingest.bronze import commit, positions, tables, topic_identity
 from python_ingest.bronze.commit import BatchMetadata, Landed
 from python_ingest.bronze.positions import Position
@@ -86,13 +86,12 @@ class BatchWriter:
     def __post_init__(self) -> None:
         self.catalog = load_catalog(self.settings)
         # A separate client of the registry: what it remembers as missing, another topic's producer may register.
-        self.schemas = TopicSchemas(Registry(self.settings, self.wait), self.declaration, self._avro_refusal)
+        self.schemas = TopicSchemas(Registry(self.settings, self.wait), self.declaration, cache(self._avro_refusal))
 
-    def _avro_refusal(self, schema: AvroSchema) -> str | None:
-        """Return why Avro's parser in Spark's JVM refuses a schema; None if it takes it."""
+    def _avro_refusal(self, schema: str) -> str | None:
         jvm: Any = self.spark()._jvm
         try:
-            jvm.org.apache.avro.Schema.Parser().parse(json.dumps(schema))
+            jvm.org.apache.avro.Schema.Parser().parse(schema)
         except Py4JJavaError as error:
             return f"Avro's parser refuses it: {root_message(error)}"
         return None

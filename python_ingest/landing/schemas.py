@@ -1,5 +1,6 @@
 """Resolves the schemas of one topic: known ids, new ids, and those that are incompatible."""
 
+import json
 import math
 import time
 from collections import Counter, defaultdict
@@ -28,21 +29,6 @@ UNCHECKED_SECONDS = 60.0
 NAMED = 3
 
 
-class ForeignSchema(Exception):
-    """A schema that is registered under no subject of the topic."""
-
-
-@dataclass(frozen=True)
-class Registration:
-    """Where a schema is registered for a topic: `lineage` is the subject and the record's name without its namespace.
-
-    Only versions of one lineage are versions of one type: a topic, and a subject, may have several.
-    """
-
-    lineage: tuple[str, str]
-    version: int
-
-
 @dataclass
 class TopicSchemas:
     """Knows what is wrong with schemas of one topic for as long as the process lives.
@@ -53,10 +39,10 @@ class TopicSchemas:
 
     registry: Registry
     declaration: Declaration
-    # Returns why Avro's own parser, by which Spark decodes, refuses a schema; None if it takes it.
-    refusal: Callable[[AvroSchema], str | None] = lambda _: None
-    _refusals: dict[tuple[str, int], str | None] = field(default_factory=dict)
-    _registrations: dict[tuple[str, int], Registration] = field(default_factory=dict)
+    # Returns why Avro's own parser, by which Spark decodes, refuses a schema as JSON; None if it takes it.
+    refusal: Callable[[str], str | None] = lambda _: None
+    # The version of a schema, its subject and its record's name without namespace: the last two make a type.
+    _versions: dict[tuple[str, int], tuple[int, str, str]] = field(default_factory=dict)
     # The reasons, and until when they are believed.
     _rejected: dict[str, dict[int, tuple[str, float]]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _checked: set[tuple[str, int]] = field(default_factory=set)
@@ -124,105 +110,80 @@ class TopicSchemas:
         unknown = self.registry.missing() - set(writers)
         times = {number: count for number, count in Counter(schema_ids).items() if number is not None}
         new = sorted(times.keys() - set(writers) - set(rejected) - unknown, key=lambda number: (-times[number], number))
-        own: dict[int, Registered] = {}
         asked, rest = new[:most], new[len(new[:most]) :]
+        own: dict[int, Registered] = {}
         while asked:
             answers = self.registry.schemas(asked)
             unknown |= {*asked} - answers.keys()
-            for schema_id, registered in sorted(answers.items()):
-                try:
-                    self._register(name, schema_id, registered)
+            for schema_id, registered in answers.items():
+                if foreign := self._foreign(name, schema_id, registered):
+                    rejected[schema_id] = foreign, time.monotonic() + FOREIGN_SECONDS
+                else:
                     own[schema_id] = registered
-                except ForeignSchema as reason:
-                    rejected[schema_id] = str(reason), time.monotonic() + FOREIGN_SECONDS
-            asked = self._listed(name, rest, len(own.keys() & {*asked}))
-            rest = [schema_id for schema_id in rest if schema_id not in asked]
-        if own:
-            state = self._add(name, state, own)
+            # What the topic's subjects list is asked for, however much it is.
+            subjects = {*self.declaration.subjects(name, ""), *(self._versions[name, number][1] for number in own)}
+            listed = {schema_id for subject in subjects for schema_id in self.registry.ids(subject)} if rest else set()
+            asked, rest = [number for number in rest if number in listed], [*filter(lambda n: n not in listed, rest)]
+        state = self._with_compatible(name, state, own)
         reasons = {number: reason for number, (reason, _) in rejected.items()}
         # A table may know a schema from before the parser was asked.
-        refused = {number: self._refused(name, number, writer) for number, writer in state.writers[name].items()}
-        reasons |= {number: _incompatible(number, reason) for number, reason in refused.items() if reason}
-        usable = {number: writer for number, writer in state.writers[name].items() if number not in reasons}
+        writers = state.writers[name]
+        reasons |= {number: reason for number in writers if (reason := self._refusal(number, writers[number]))}
+        usable = {number: writer for number, writer in writers.items() if number not in reasons}
         return state, Decoder(usable, reasons, frozenset(unknown), bool(rest))
 
-    def _refused(self, side: str, schema_id: int, writer: AvroSchema) -> str | None:
-        """Return why the parser refuses a schema, asked once."""
-        if (side, schema_id) not in self._refusals:
-            self._refusals[side, schema_id] = self.refusal(writer)
-        return self._refusals[side, schema_id]
+    def _refusal(self, schema_id: int, writer: AvroSchema) -> str | None:
+        refusal = self.refusal(json.dumps(writer))
+        return refusal and f"incompatible_schema: schema id {schema_id}, {refusal}"
 
-    def _listed(self, side: str, schema_ids: list[int], hits: int) -> list[int]:
-        """Return those of more ids than a batch may ask for that are asked for all the same.
-
-        These are what the topic's subjects list. Subjects named after records are not known: there each id that was one
-        of the topic's lets one more be asked for.
-        """
-        if self.declaration.subject in ("record", "topic_record"):
-            return schema_ids[:hits]
-        subjects = self.declaration.subjects(side, "") if schema_ids else ()
-        listed = {schema_id for subject in subjects for schema_id in self.registry.ids(subject)}
-        return [schema_id for schema_id in schema_ids if schema_id in listed]
-
-    def _add(self, side: str, state: SchemaState, own: Mapping[int, Registered]) -> SchemaState:
+    def _with_compatible(self, side: str, state: SchemaState, own: Mapping[int, Registered]) -> SchemaState:
         """Add the compatible ones of a topic's new schemas to a state, in the order of their versions."""
         writers = state.writers[side]
-        for schema_id, registered in self.registry.schemas(writers).items():
-            with suppress(ForeignSchema):
-                self._register(side, schema_id, registered)
-        registrations = {number: self._registrations.get((side, number)) for number in {*writers, *own}}
-        placed = {number: known for number, known in registrations.items() if known is not None}
+        for schema_id, registered in self.registry.schemas(writers if own else ()).items():
+            self._foreign(side, schema_id, registered)
+        ids = {*writers, *own}
+        order = sorted((self._versions[side, number], number) for number in ids if (side, number) in self._versions)
         versions = Versions.of(writers.values())
         older: dict[tuple[str, str], Versions] = defaultdict(Versions)
         named: dict[tuple[str, str], Versions] = {}
-        for schema_id in sorted(placed, key=lambda number: (placed[number].version, number)):
-            lineage = placed[schema_id].lineage
-            if lineage not in named:
-                # A known schema that the registry lost may be of any type.
-                others = {number for number, known in placed.items() if known.lineage != lineage}
-                named[lineage] = Versions.of(writers[number] for number in writers if number not in others)
+        for (_, *of_type), schema_id in order:
+            kind = of_type[0], of_type[1]
+            # A known schema that the registry lost may be of any type.
+            others = {number for (_, *other), number in order if other != of_type}
+            named[kind] = named.get(kind) or Versions.of(writers[number] for number in writers if number not in others)
             if schema_id not in writers:
                 try:
                     writer, notes = check_compatibility(
-                        side, self.declaration, state.columns, versions, older[lineage], own[schema_id], named[lineage]
+                        side, self.declaration, state.columns, versions, older[kind], own[schema_id], named[kind]
                     )
                     added = state.with_writer(side, schema_id, writer)
-                    if refusal := self._refused(side, schema_id, writer):
-                        raise IncompatibleSchema("", refusal)
                 except IncompatibleSchema as error:
-                    self._rejected[side][schema_id] = _incompatible(schema_id, str(error)), math.inf
+                    self._rejected[side][schema_id] = f"incompatible_schema: schema id {schema_id}, {error}", math.inf
                     continue
-                versions, named[lineage] = versions.with_version(writer), named[lineage].with_version(writer)
-                if notes:
-                    note = f"{property_keys.NOTE}{side}-schema.{schema_id}"
-                    text = f"schema id {schema_id}: {'; '.join(notes)}"
-                    added = replace(added, notes={**added.notes, note: text})
-                state = added
-            older[lineage] = older[lineage].with_version(state.writers[side][schema_id])
+                if refusal := self._refusal(schema_id, writer):
+                    self._rejected[side][schema_id] = refusal, math.inf
+                    continue
+                versions, named[kind] = versions.with_version(writer), named[kind].with_version(writer)
+                note = f"{property_keys.NOTE}{side}-schema.{schema_id}"
+                new_notes = {note: f"schema id {schema_id}: {'; '.join(notes)}"} if notes else {}
+                state = replace(added, notes={**added.notes, **new_notes})
+            older[kind] = older[kind].with_version(state.writers[side][schema_id])
         return state
 
-    def _register(self, side: str, schema_id: int, registered: Registered) -> None:
-        """Note which version a schema is of which type of the topic; ForeignSchema if it is of none."""
-        if (side, schema_id) in self._registrations:
-            return
+    def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
+        """Note the version of a schema; return the reason if it is registered under no subject of this topic."""
         name = expanded_schema.full_name(registered.text)
         allowed = [*map(self.registry.name_in_context, self.declaration.subjects(side, name))]
+        if (side, schema_id) in self._versions:
+            return None
         subjects = self.registry.subjects(schema_id, allowed)
-        for subject in allowed:
-            if subject in subjects:
-                lineage = subject, name.rpartition(".")[2]
-                self._registrations[side, schema_id] = Registration(lineage, subjects[subject])
-                return
+        for subject in filter(subjects.__contains__, allowed):
+            self._versions[side, schema_id] = subjects[subject], subject, name.rpartition(".")[2]
+            return None
         if not subjects:
-            raise ForeignSchema(f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}")
+            return f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}"
         others = f" and {len(subjects) - NAMED} more" if len(subjects) > NAMED else ""
-        raise ForeignSchema(
-            f"foreign_schema: schema id {schema_id} belongs to {', '.join(sorted(subjects)[:NAMED])}{others}"
-        )
-
-
-def _incompatible(schema_id: int, reason: str) -> str:
-    return f"incompatible_schema: schema id {schema_id}, {reason}"
+        return f"foreign_schema: schema id {schema_id} belongs to {', '.join(sorted(subjects)[:NAMED])}{others}"
 
 
 def check_compatibility(

@@ -160,12 +160,13 @@ def read_until(stream: Any, words: str) -> None:
 
 
 def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(
-    topic: TopicFixture,
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LAKEHOUSE_REGISTRY_TIMEOUT", "1s")
     produce(topic, 9)
     answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
     with registry_answering(*answers, subject=f"{topic.name}-value") as (url, asked):
-        settings = topic.settings.changed(schema_registry_url=url, registry_timeout="1s")
+        settings = topic.settings.changed(schema_registry_url=url)
         result = topic.land(Options(wait=60), settings=settings)
     # Once more for the schema's fingerprint.
     assert len(asked) == len(answers) + 1

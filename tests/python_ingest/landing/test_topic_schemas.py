@@ -1,6 +1,7 @@
 """Which schemas of a topic are compatible: by type and by the versions of their subject, in whatever batch."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,22 +178,18 @@ def test_no_number_of_versions_is_too_many_for_their_topic(of_topic: Any, naming
     prefix = topic.declaration.topic
     for number in range(120):
         # Greater than the ids that only noise names.
-        name = f"R{number}"
+        name = f"R{number % 3}"
         subject = {"topic": f"{prefix}-value", "record": name, "list": "moved-value"}.get(naming, f"{prefix}-{name}")
-        topic.registrations.register(5_000 + number, record(name, a="int"), subject)
+        schema = record(name, **{f"f{field}": ["null", "int"] for field in range(number // 3)})
+        topic.registrations.register(5_000 + number, schema | {"doc": str(number)}, subject)
     own = [*topic.registrations.schemas]
-    if naming in ("topic", "list"):
-        noise = [*range(1, 4_000)]
-        decoders = TopicSchemas(Registry(topic.settings, 10), topic.declaration).resolve_schemas(
-            SchemaState(), [*noise, *own], (), 20
-        )
-        assert (len(decoders.value.unknown), decoders.value.too_many) == (20, True)
-    else:
-        decoders = TopicSchemas(Registry(topic.settings, 10), topic.declaration).resolve_schemas(
-            SchemaState(), own, (), 20
-        )
-        assert not decoders.value.too_many
-    assert [*decoders.value.writers] == own
+    # Subjects named after records are those of the ids that are asked for first.
+    first = own[:3] if "record" in naming else []
+    counts = Counter([*range(1, 4_000), *own, *first])
+    schemas = TopicSchemas(Registry(topic.settings, 10), topic.declaration)
+    decoders = schemas.resolve_schemas(SchemaState(), counts, (), 20)
+    assert (len(decoders.value.unknown), decoders.value.too_many) == (20 - len(first), True)
+    assert {*decoders.value.writers} == {*own}
 
 
 @pytest.mark.parametrize("base", ["/contexts/.team", "/contexts/:.team:", "/apis/contexts/.team", ""])
@@ -266,8 +263,8 @@ def test_a_schema_that_the_parser_refuses_costs_its_own_records(of_topic: Any) -
     for schema_id, fields in ((1, {}), (2, {"b": ["null", "int"]}), (3, {"c": ["null", "int"]})):
         topic.registrations.register(schema_id, record("sale", a="int", **fields), f"{topic.declaration.topic}-value")
 
-    def refusal(writer: Any) -> str | None:
-        return "no b" if any(field["name"] == "b" for field in writer["fields"]) else None
+    def refusal(writer: str) -> str | None:
+        return "no b" if '"b"' in writer else None
 
     reason = {2: "incompatible_schema: schema id 2, no b"}
     for asked, columns in ((refusal, ["a", "c"]), (lambda _: None, ["a", "b", "c"])):
