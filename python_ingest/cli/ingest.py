@@ -189,11 +189,11 @@ def plan_schema(
     """
     settings, (declaration,) = prepare(models, [topic])
     table = load_table(load_catalog(settings), declaration.identifier)
+    registry = Registry(settings, seconds(wait))
     if schema_file is None:
-        registry = Registry(settings, seconds(wait))
         plans = plans_of_newest(registry, table, declaration)
     else:
-        plans = [plan_of_file(schema_file, table, declaration)]
+        plans = [plan_of_file(schema_file, table, declaration, registry)]
     if as_json:
         print_json(plans)
     for plan in plans if not as_json else ():

@@ -17,7 +17,7 @@ from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare import spark_types
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.landing.schemas import check_compatibility
+from python_ingest.landing.schemas import TopicSchemas, check_compatibility
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def plans_of_newest(registry: Registry, table: Table | None, declaration: Declar
             continue
         newest = registry.latest(subject)
         if newest is not None:
-            plans.append(_plan(subject, *newest, table, declaration, side))
+            plans.append(_plan(subject, *newest, table, declaration, side, registry))
         elif side == "value":
             raise UserError(
                 f"No schema is registered under {subject}", "Register it, or give a proposed one with --schema-file"
@@ -92,27 +92,38 @@ def plans_of_newest(registry: Registry, table: Table | None, declaration: Declar
     return plans
 
 
-def plan_of_file(path: Path, table: Table | None, declaration: Declaration) -> SchemaChange:
-    """Plan a proposed schema of values; `table` may not exist yet. A UserError if the file is unreadable."""
+def plan_of_file(
+    path: Path, table: Table | None, declaration: Declaration, registry: Registry | None = None
+) -> SchemaChange:
+    """Plan a proposed schema of values; `table` may not exist yet. A UserError if the file is unreadable.
+
+    Without a registry, all known schemas count as earlier versions of its type.
+    """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{path} cannot be read", "Give a file with an Avro schema as JSON") from None
-    return _plan(str(path), None, Registered("AVRO", text), table, declaration, "value")
+    return _plan(str(path), None, Registered("AVRO", text), table, declaration, "value", registry)
 
 
 def _plan(
-    source: str, schema_id: int | None, registered: Registered, table: Table | None, declaration: Declaration, side: str
+    source: str,
+    schema_id: int | None,
+    registered: Registered,
+    table: Table | None,
+    declaration: Declaration,
+    side: str,
+    registry: Registry | None,
 ) -> SchemaChange:
     state = SchemaState.of(table)
     writers = state.writers[side]
     before = _of_side(side, state.columns)
     wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
-    older = [writers[number] for number in sorted(writers) if schema_id is None or number < schema_id]
+    known = older = Versions.of(writers.values())
+    if registry is not None:
+        older = TopicSchemas(registry, declaration).older(side, writers, schema_id, registered)
     try:
-        writer, notes = check_compatibility(
-            side, declaration, wanted, Versions.of(writers.values()), Versions.of(older), registered
-        )
+        writer, notes = check_compatibility(side, declaration, wanted, known, older, registered)
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
     landed = landed_columns(side, writer)

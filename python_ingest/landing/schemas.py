@@ -139,10 +139,7 @@ class TopicSchemas:
     def _with_compatible(self, side: str, state: SchemaState, own: Mapping[int, Registered]) -> SchemaState:
         """Add the compatible ones of a topic's new schemas to a state, in the order of their versions."""
         writers = state.writers[side]
-        for schema_id, registered in self.registry.schemas(writers if own else ()).items():
-            self._foreign(side, schema_id, registered)
-        ids = {*writers, *own}
-        order = sorted((self._versions[side, number], number) for number in ids if (side, number) in self._versions)
+        order = self._order(side, [*writers, *own] if own else ())
         versions = Versions.of(writers.values())
         older: dict[tuple[str, str], Versions] = defaultdict(Versions)
         named: dict[tuple[str, str], Versions] = {}
@@ -169,6 +166,25 @@ class TopicSchemas:
                 state = replace(added, notes={**added.notes, **new_notes})
             older[kind] = older[kind].with_version(state.writers[side][schema_id])
         return state
+
+    def _order(self, side: str, schema_ids: Iterable[int]) -> list[tuple[tuple[int, str, str], int]]:
+        """Return versions of the topic, with their types, and their ids in order; without those the registry lost."""
+        for schema_id, registered in self.registry.schemas(schema_ids).items():
+            self._foreign(side, schema_id, registered)
+        return sorted(
+            (self._versions[side, number], number) for number in schema_ids if (side, number) in self._versions
+        )
+
+    def older(
+        self, side: str, writers: Mapping[int, AvroSchema], schema_id: int | None, registered: Registered
+    ) -> Versions:
+        """Return the known versions of a schema's type that are earlier: all, if it has no id yet."""
+        name = expanded_schema.full_name(registered.text)
+        subject = self.registry.name_in_context(self.declaration.subjects(side, name)[0])
+        own = [] if schema_id is None else self._order(side, [schema_id])
+        version, *kind = own[0][0] if own else (math.inf, subject, name.rpartition(".")[2])
+        order = self._order(side, writers)
+        return Versions.of(writers[known] for (other, *of_type), known in order if of_type == kind and other < version)
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
         """Note the version of a schema; return the reason if it is registered under no subject of this topic."""

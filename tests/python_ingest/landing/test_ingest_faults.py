@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -564,8 +564,7 @@ def with_damage(topic: TopicFixture, partition: int, *offsets: int) -> None:
 
 def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) -> None:
     """Between good batches, two in a row, and at both ends of a partition."""
-    batched = Producer({**connections.kafka_client(topic.settings), "linger.ms": 200})
-    topic = replace(topic, producer=batched)
+    topic.producer = Producer({**connections.kafka_client(topic.settings), "linger.ms": 200})
     for start in range(0, 50, 5):
         produce(topic, 5, start=start, partitions=(0,))
         produce(topic, 5, start=50 + start, partitions=(1,))

@@ -1,18 +1,23 @@
 """Which schemas of a topic are compatible: by type and by the versions of their subject, in whatever batch."""
 
+import json
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
 from python_ingest.avro.types import omitted_fields
+from python_ingest.bronze import tables
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.spark_types import children, in_spark
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registry
+from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from python_ingest.landing.schemas import TopicSchemas
 from tests.support.services.schema_registry import Registrations, registry_of
 from tests.support.topic_fixture import record
@@ -45,6 +50,12 @@ class Topic:
             if restarts:
                 schemas = client()
         return reasons, {name: in_spark(column) for name, column in children(state.columns).items()}
+
+    def state(self, schema_ids: list[int]) -> SchemaState:
+        """Return the state of a table that knows these."""
+        return (
+            TopicSchemas(Registry(self.settings, 10), self.declaration).resolve_schemas(SchemaState(), schema_ids).state
+        )
 
 
 @pytest.fixture
@@ -162,8 +173,7 @@ def test_a_known_schema_that_the_registry_lost_keeps_its_names(of_topic: Any) ->
     topic = of_topic()
     subject = f"{topic.declaration.topic}-value"
     topic.registrations.register(1, record("sale", a="int"), subject)
-    client = TopicSchemas(Registry(topic.settings, 10), topic.declaration)
-    state = client.resolve_schemas(SchemaState(), [1]).state
+    state = topic.state([1])
     del topic.registrations.schemas[1]
     renamed = record("sale") | {"fields": [{"name": "b", "type": "int", "aliases": ["a"]}]}
     topic.registrations.register(2, renamed, subject)
@@ -251,9 +261,7 @@ def test_a_field_whose_column_another_has_costs_no_record(
         topic.registrations.register(number, record("sale", k="int", **fields), f"{topic.declaration.topic}-value")
     ids = [*range(len(versions))]
     assert topic.outcome([ids]) == (dict.fromkeys(ids), {"k": "int", **columns})
-    client = TopicSchemas(Registry(topic.settings, 10), topic.declaration)
-    state = client.resolve_schemas(SchemaState(), ids).state
-    omitted = [path for writer in state.writers["value"].values() for path, _ in omitted_fields(writer)]
+    omitted = [path for writer in topic.state(ids).writers["value"].values() for path, _ in omitted_fields(writer)]
     fields_of_all = [field for fields in versions for field in fields]
     assert len(omitted) == len({field.lower() for field in fields_of_all}) - 1
 
@@ -276,3 +284,23 @@ def test_a_schema_that_the_parser_refuses_costs_its_own_records(of_topic: Any) -
         assert {*again.value.writers} == {1, 3}
         assert decoders.value.rejected == (reason if asked is refusal else {})
     assert again.value.rejected == reason
+
+
+def test_a_plan_compares_a_schema_with_the_versions_of_its_type(
+    of_topic: Any, catalog: Catalog, tmp_path: Path
+) -> None:
+    topic = of_topic()
+    subject = f"{topic.declaration.topic}-value"
+    topic.registrations.register(9, record("Wide", id="int"), subject)
+    topic.registrations.register(5, record("Wide", id="long"), subject)
+    registry = Registry(topic.settings, 10)
+    declaration = replace(topic.declaration, schema="bronze")
+    table = tables.create(catalog, declaration)
+    # Version 2 landed first, under a lower id.
+    table = tables.evolve(table, declaration, topic.state([5]))
+    (planned,) = plans_of_newest(registry, table, declaration)
+    assert (planned.schema_id, planned.refused) == (5, None)
+    for name, refused in (("Narrow", None), ("Wide", "id: long cannot become int")):
+        proposed = tmp_path / f"{name}.avsc"
+        proposed.write_text(json.dumps(record(name, id="int")))
+        assert plan_of_file(proposed, table, declaration, registry).refused == refused

@@ -40,10 +40,11 @@ class Registrations:
                 ]
             case ["subjects", subject, "versions"] if subject in self.subjects:
                 return 200, [*self.subjects[subject]]
-            case ["subjects", subject, "versions", version] if int(version) in self.subjects.get(subject, {}):
-                schema_id = self.subjects[subject][int(version)]
+            case ["subjects", subject, "versions", version] if subject in self.subjects:
+                number = max(self.subjects[subject]) if version == "latest" else int(version)
+                schema_id = self.subjects[subject][number]
                 text = json.dumps(self.schemas[schema_id])
-                return 200, {"subject": subject, "version": int(version), "id": schema_id, "schema": text}
+                return 200, {"subject": subject, "version": number, "id": schema_id, "schema": text}
         return 404, {"error_code": 40403, "message": "not found"}
 
 
