@@ -8,6 +8,7 @@ A field that no column can hold is marked as `omitted`: its bytes are read, and 
 """
 
 import json
+import math
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -258,5 +259,5 @@ def _names(value: object, path: str) -> list[str]:
 
 
 def _digits(size: int) -> int:
-    """Return how many digits always fit into so many bytes with a sign."""
-    return len(str(2 ** (8 * size - 1) - 1)) - 1 if size else 0
+    """Return how many digits always fit into so many bytes with a sign, by Avro's formula."""
+    return int(math.log10(2) * (8 * size - 1)) if size else 0

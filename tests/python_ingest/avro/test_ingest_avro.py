@@ -263,3 +263,12 @@ def test_a_fingerprint_follows_what_the_bytes_mean_and_stays_the_same_in_later_v
     others = [record("sale", at=at, id="int"), record("sale", id="long", at=at), record("sale", id="int", at="long")]
     fingerprints = {*map(fingerprinted, [sale, *others, record("sale", nr="int", at=at), "int", "nothing"])}
     assert len(fingerprints) == 7
+
+
+def test_a_long_fixed_holds_the_digits_that_avro_counts() -> None:
+    for size, digits in ((1, 2), (9, 21), (16, 38), (5_000, 38), (60_000_000, 38)):
+        for precision in (digits, digits + 1):
+            written = {"type": "fixed", "name": "f", "size": size, "logicalType": "decimal", "precision": precision}
+            form = expand_schema(json.dumps(record("r", x=written, y="int")))
+            is_decimal = "logicalType" in form["fields"][0]["type"]
+            assert is_decimal == (precision == digits), (size, precision)
