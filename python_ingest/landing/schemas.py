@@ -27,6 +27,8 @@ FOREIGN_SECONDS = 300.0
 UNCHECKED_SECONDS = 60.0
 # A schema of a plain type may be under hundreds of subjects.
 NAMED = 3
+# The number of a version, and the type that it is of: the subject, and the record's name without namespace.
+_Version = tuple[int, tuple[str, str]]
 
 
 @dataclass
@@ -41,8 +43,7 @@ class TopicSchemas:
     declaration: Declaration
     # Returns why Avro's own parser, by which Spark decodes, refuses a schema as JSON; None if it takes it.
     refusal: Callable[[str], str | None] = lambda _: None
-    # The version of a schema, its subject and its record's name without namespace: the last two make a type.
-    _versions: dict[tuple[str, int], tuple[int, str, str]] = field(default_factory=dict)
+    _versions: dict[tuple[str, int], _Version] = field(default_factory=dict)
     # The reasons, and until when they are believed.
     _rejected: dict[str, dict[int, tuple[str, float]]] = field(default_factory=lambda: {"value": {}, "key": {}})
     _checked: set[tuple[str, int]] = field(default_factory=set)
@@ -121,59 +122,54 @@ class TopicSchemas:
                 else:
                     own[schema_id] = registered
             # What the topic's subjects list is asked for, however much it is.
-            subjects = {*self.declaration.subjects(name, ""), *(self._versions[name, number][1] for number in own)}
+            subjects = {*self.declaration.subjects(name, ""), *(self._versions[name, number][1][0] for number in own)}
             listed = {schema_id for subject in subjects for schema_id in self.registry.ids(subject)} if rest else set()
             asked, rest = [number for number in rest if number in listed], [*filter(lambda n: n not in listed, rest)]
         state = self._with_compatible(name, state, own)
         reasons = {number: reason for number, (reason, _) in rejected.items()}
         # A table may know a schema from before the parser was asked.
         writers = state.writers[name]
-        reasons |= {number: reason for number in writers if (reason := self._refusal(number, writers[number]))}
+        refused = {number: self.refusal(json.dumps(writer)) for number, writer in writers.items()}
+        reasons |= {number: _incompatible(number, refusal) for number, refusal in refused.items() if refusal}
         usable = {number: writer for number, writer in writers.items() if number not in reasons}
         return state, Decoder(usable, reasons, frozenset(unknown), bool(rest))
-
-    def _refusal(self, schema_id: int, writer: AvroSchema) -> str | None:
-        refusal = self.refusal(json.dumps(writer))
-        return refusal and f"incompatible_schema: schema id {schema_id}, {refusal}"
 
     def _with_compatible(self, side: str, state: SchemaState, own: Mapping[int, Registered]) -> SchemaState:
         """Add the compatible ones of a topic's new schemas to a state, in the order of their versions."""
         writers = state.writers[side]
         order = self._order(side, [*writers, *own] if own else ())
         versions = Versions.of(writers.values())
+        types = {number: of_type for (_, of_type), number in order}
         older: dict[tuple[str, str], Versions] = defaultdict(Versions)
         named: dict[tuple[str, str], Versions] = {}
-        for (_, *of_type), schema_id in order:
-            kind = of_type[0], of_type[1]
+        for (_, of_type), schema_id in order:
             # A known schema that the registry lost may be of any type.
-            others = {number for (_, *other), number in order if other != of_type}
-            named[kind] = named.get(kind) or Versions.of(writers[number] for number in writers if number not in others)
+            same = (writer for number, writer in writers.items() if types.get(number, of_type) == of_type)
+            named[of_type] = names = named.get(of_type) or Versions.of(same)
             if schema_id not in writers:
                 try:
                     writer, notes = check_compatibility(
-                        side, self.declaration, state.columns, versions, older[kind], own[schema_id], named[kind]
+                        side, self.declaration, state.columns, versions, older[of_type], own[schema_id], names
                     )
                     added = state.with_writer(side, schema_id, writer)
+                    if refusal := self.refusal(json.dumps(writer)):
+                        raise IncompatibleSchema("", refusal)
                 except IncompatibleSchema as error:
-                    self._rejected[side][schema_id] = f"incompatible_schema: schema id {schema_id}, {error}", math.inf
+                    self._rejected[side][schema_id] = _incompatible(schema_id, error), math.inf
                     continue
-                if refusal := self._refusal(schema_id, writer):
-                    self._rejected[side][schema_id] = refusal, math.inf
-                    continue
-                versions, named[kind] = versions.with_version(writer), named[kind].with_version(writer)
+                versions, named[of_type] = versions.with_version(writer), names.with_version(writer)
                 note = f"{property_keys.NOTE}{side}-schema.{schema_id}"
                 new_notes = {note: f"schema id {schema_id}: {'; '.join(notes)}"} if notes else {}
                 state = replace(added, notes={**added.notes, **new_notes})
-            older[kind] = older[kind].with_version(state.writers[side][schema_id])
+            older[of_type] = older[of_type].with_version(state.writers[side][schema_id])
         return state
 
-    def _order(self, side: str, schema_ids: Iterable[int]) -> list[tuple[tuple[int, str, str], int]]:
+    def _order(self, side: str, schema_ids: Iterable[int]) -> list[tuple[_Version, int]]:
         """Return versions of the topic, with their types, and their ids in order; without those the registry lost."""
         for schema_id, registered in self.registry.schemas(schema_ids).items():
             self._foreign(side, schema_id, registered)
-        return sorted(
-            (self._versions[side, number], number) for number in schema_ids if (side, number) in self._versions
-        )
+        known = {number: self._versions.get((side, number)) for number in schema_ids}
+        return sorted((version, number) for number, version in known.items() if version is not None)
 
     def older(
         self, side: str, writers: Mapping[int, AvroSchema], schema_id: int | None, registered: Registered
@@ -181,10 +177,11 @@ class TopicSchemas:
         """Return the known versions of a schema's type that are earlier: all, if it has no id yet."""
         name = expanded_schema.full_name(registered.text)
         subject = self.registry.name_in_context(self.declaration.subjects(side, name)[0])
-        own = [] if schema_id is None else self._order(side, [schema_id])
-        version, *kind = own[0][0] if own else (math.inf, subject, name.rpartition(".")[2])
+        proposed = math.inf, (subject, name.rpartition(".")[2])
+        versions = [version for version, _ in self._order(side, () if schema_id is None else [schema_id])]
+        number, of_type = versions[0] if versions else proposed
         order = self._order(side, writers)
-        return Versions.of(writers[known] for (other, *of_type), known in order if of_type == kind and other < version)
+        return Versions.of(writers[known] for (other, kind), known in order if kind == of_type and other < number)
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
         """Note the version of a schema; return the reason if it is registered under no subject of this topic."""
@@ -194,12 +191,16 @@ class TopicSchemas:
             return None
         subjects = self.registry.subjects(schema_id, allowed)
         for subject in filter(subjects.__contains__, allowed):
-            self._versions[side, schema_id] = subjects[subject], subject, name.rpartition(".")[2]
+            self._versions[side, schema_id] = subjects[subject], (subject, name.rpartition(".")[2])
             return None
         if not subjects:
             return f"foreign_schema: schema id {schema_id} is not registered under {', '.join(allowed)}"
         others = f" and {len(subjects) - NAMED} more" if len(subjects) > NAMED else ""
         return f"foreign_schema: schema id {schema_id} belongs to {', '.join(sorted(subjects)[:NAMED])}{others}"
+
+
+def _incompatible(schema_id: int, reason: object) -> str:
+    return f"incompatible_schema: schema id {schema_id}, {reason}"
 
 
 def check_compatibility(
