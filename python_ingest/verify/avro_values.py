@@ -212,13 +212,14 @@ class Reader:
         return record, lambda decoded: {name: convert(decoded[field_name]) for field_name, name, convert in fields}
 
     def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
-        """Return the column of a field: by its name, else by its nearest alias."""
+        """Return the column of a field: by its name in any case, else by its nearest alias."""
         name: str = field["name"]
+        spellings = {column.lower(): column for column in below}
         near, seen = [name], {name}
         while near:
             for near_name in near:
-                if near_name in below or not below:
-                    return near_name
+                if near_name.lower() in spellings or not below:
+                    return spellings.get(near_name.lower(), near_name)
             similar = [other for near_name in near for other in self._names.get(near_name, ())]
             near = [*field.get("aliases", ()), *similar] if near == [name] else similar
             near = [near_name for near_name in dict.fromkeys(near) if near_name not in seen]
