@@ -1,6 +1,7 @@
 """What is read next, given what the table holds and what the broker has."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -35,6 +36,19 @@ def test_what_retention_took_before_it_was_landed_is_lost() -> None:
     state = topic({0: 8, 1: 0}, {0: 20, 1: 5})
     assert lost(Position(1, {0: 6, 1: 5}), state) == [OffsetRange(0, 6, 8)]
     assert lost(Position(1, {0: 8}), state) == []
+
+
+def test_nothing_is_read_from_accepted_gaps(catalog: Catalog) -> None:
+    """One behind another, at both ends of a partition, and in a table without rows."""
+    declaration = Declaration("orders", "bronze", "orders")
+    gaps = {"0.0": "3", "0.3": "5", "1.5": "9", "2.7": "9"}
+    table = tables.create(catalog, declaration)
+    topic_identity.set_properties(table, {f"lakehouse.accepted-gap.{at}": until for at, until in gaps.items()})
+    state = topic(dict.fromkeys(range(4), 0), dict.fromkeys(range(4), 9))
+    position = position_of(table)
+    assert waiting(position, state)[:2] == [OffsetRange(0, 5, 9), OffsetRange(1, 0, 9)]
+    landed = replace(position, next_offsets={0: 3, 1: 5, 2: 6, 3: 9})
+    assert waiting(landed, state) == [OffsetRange(0, 5, 9), OffsetRange(2, 6, 9)]
 
 
 def test_without_recorded_positions_what_retention_took_from_an_unknown_partition_is_lost() -> None:
