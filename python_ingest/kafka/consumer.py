@@ -22,6 +22,9 @@ Ids = Counter[int | None]
 RECORDS_PER_CALL = 10_000
 SECONDS_PER_CALL = 0.2
 SAMPLE_RECORDS = 10
+# A batch of the log that fails its checksum, or cannot be decompressed, which few readers check.
+DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
+ENDS_OF_LOOK = (KafkaError._PARTITION_EOF, *DAMAGED)
 
 
 def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[Ids, Ids]:
@@ -31,7 +34,7 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     registry Avro.
     """
     values, keys = Ids(), Ids()
-    for message in _consume(settings, topic, ranges, wait):
+    for message in _consume(settings, topic, ranges, wait, ends=ENDS_OF_LOOK):
         values[schema_id(message.value())] += 1
         keys[schema_id(message.key())] += 1
     return values, keys
@@ -40,7 +43,7 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
 def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:
     """Return the mean size of the first records of ranges, key and value; 0 if they hold none."""
     first = [replace(span, until=min(span.until, span.start + SAMPLE_RECORDS)) for span in ranges]
-    messages = _consume(settings, topic, first, wait)
+    messages = _consume(settings, topic, first, wait, ends=ENDS_OF_LOOK)
     sizes = [len(message.value() or b"") + len(message.key() or b"") for message in messages]
     return sum(sizes) // max(1, len(sizes))
 
@@ -81,7 +84,7 @@ def _first_damaged(consumer: Consumer, topic: str, partition: int, start: int, u
     while messages := consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL) or consumer.consume(1, wait):
         for message in messages:
             error, offset = message.error(), message.offset()
-            if error is not None and error.code() == KafkaError._BAD_MSG:
+            if error is not None and error.code() in DAMAGED:
                 return offset
             if (error is not None and not passing(error)) or (error is None and (offset or 0) + 1 >= until):
                 return None
@@ -95,8 +98,12 @@ def _consume(
     wait: float,
     isolation: str = "read_committed",
     first_alone: bool = False,
+    ends: tuple[int, ...] = (KafkaError._PARTITION_EOF,),
 ) -> Iterator[Message]:
-    """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone."""
+    """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone.
+
+    `ends` are the errors that end a range.
+    """
     consumer = reader(settings, isolation=isolation)
     left = {span.partition: span.until for span in ranges}
     consumer.assign([TopicPartition(topic, span.partition, span.start) for span in ranges])
@@ -111,7 +118,7 @@ def _consume(
             for message in messages:
                 error = message.error()
                 # First: an error of the consumer itself has no position.
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error is not None and error.code() not in ends:
                     raise KafkaException(error)
                 partition, offset = record_position(message)
                 if error is None and (partition in left or not first_alone):

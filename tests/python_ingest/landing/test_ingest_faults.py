@@ -562,9 +562,12 @@ def with_damage(topic: TopicFixture, partition: int, *offsets: int) -> None:
         at += 12 + length
 
 
-def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) -> None:
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture, compression: str) -> None:
     """Between good batches, two in a row, and at both ends of a partition."""
-    topic.producer = Producer({**connections.kafka_client(topic.settings), "linger.ms": 200})
+    topic.producer = Producer(
+        {**connections.kafka_client(topic.settings), "linger.ms": 200, "compression.type": compression}
+    )
     for start in range(0, 50, 5):
         produce(topic, 5, start=start, partitions=(0,))
         produce(topic, 5, start=50 + start, partitions=(1,))
