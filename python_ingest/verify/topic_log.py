@@ -83,7 +83,8 @@ class TopicLog:
             records = [message for message in messages if message.error() is None]
             for message in messages if len(records) < len(messages) else ():
                 error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                is_behind = error is not None and error.code() in consumer.DAMAGED and (message.offset() or 0) >= until
+                if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_behind:
                     raise consumer.unanswered(self._settings, self._topic, error)
             after = record_position(records[-1])[1] + 1 if records else after
             if len(records) < len(messages) or after > until:
