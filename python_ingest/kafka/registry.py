@@ -197,7 +197,7 @@ class Registry:
         return UserError(f"{self._address()} answered {status} to {self._asked()}", remedy)
 
     def _asked(self) -> str:
-        return f"{self._request.method} {self._request.url.path}" if self._request else "nothing"
+        return f"{self._request.method} {self._request.url.path}" if self._request else "a request"
 
     def _address(self) -> str:
         """Name the registry, and the proxy that the environment has for it."""
