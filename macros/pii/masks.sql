@@ -23,6 +23,15 @@
 {%- endmacro %}
 
 
+{# The types of the columns that a class's masks take: text and integers, if it is not here. #}
+{% macro pii_types() -%}
+    {{ return({
+        'birth': ['string', 'date', 'timestamp', 'timestamp_ntz'],
+        'registration': ['int', 'bigint'],
+    }) }}
+{%- endmacro %}
+
+
 {# A value of a class, from a dbt source, through one mask. NULL stays NULL, and a blank text becomes NULL: it
    identifies no person, and must not make all who lack a value look like one person. #}
 {% macro mask_as(value, class, mask, source='', pads='spark_catalog.default.pii_pads') -%}

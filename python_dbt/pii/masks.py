@@ -67,6 +67,14 @@ def load() -> Masks:
     )
 
 
+def takes(pii: str, data_type: str | None) -> bool:
+    """Return whether a column of a type, as Spark writes it, can have a class: its masks take it, or it is dropped."""
+    if pii == AS_IS or not load().classes[pii]:
+        return True
+    types = json.loads(_rendered("pii_types")).get(pii, ("string", "int", "bigint"))
+    return (data_type or "").lower() in types
+
+
 def pseudonym(value: str, pii: str, source: str, pads: str) -> str:
     """Return in Spark SQL the pseudonym of a value of a class, as the models of a source have it.
 
