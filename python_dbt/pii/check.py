@@ -27,6 +27,8 @@ def issues_of(lineage: proof.Lineage) -> list[Issue]:
 def _issues_of_models(lineage: proof.Lineage) -> list[Issue]:
     return [
         *declared.unclassified(lineage.manifest),
+        *declared.unfit_classes(lineage.manifest),
+        *declared.broken_promises(lineage.manifest),
         *declared.undeclared_columns(lineage),
         *lineage.issues,
         *proof.leaks(lineage),

@@ -1,16 +1,17 @@
 """Default deny: every staging column has a class; staging maps every field of a payload, or it is listed as unused."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import IcebergType, StructType
 
 from python_common.catalog.catalog import load_table
 from python_common.errors import Issue, UserError
-from python_dbt.manifest import DbtManifest, Node
-from python_dbt.pii.flows import NONE, STAGING, Flow, Relation
-from python_dbt.pii.masks import AS_IS, load
+from python_dbt.manifest import Column, DbtManifest, Node
+from python_dbt.pii.flows import NONE, RESTRICTED, STAGING, Flow, Relation
+from python_dbt.pii.masks import AS_IS, load, takes
 from python_dbt.pii.origins import by_value
 from python_dbt.pii.proof import COPIES_OF_PAYLOAD, METADATA, Lineage
 from python_ingest.declare.spark_types import children, of_spark
@@ -46,6 +47,68 @@ def unclassified(manifest: DbtManifest) -> Iterator[Issue]:
                 yield Issue(f"{node.name}.{name} has no PII class", remedy)
             elif declared not in classes:
                 yield Issue(f"{node.name}.{name} has the PII class {declared}, which does not exist", remedy)
+
+
+def unfit_classes(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield the staging columns of a type that the masks of their class do not take: they are NULL behind it."""
+    classes = load().classes
+    for node in (model for model in manifest.models if model.schema == STAGING):
+        for name, column in node.columns.items():
+            pii = column.meta.get("pii")
+            if pii in classes and not takes(pii, column.data_type):
+                fitting = ", ".join(other for other in classes if takes(other, column.data_type))
+                yield Issue(
+                    f"{node.name}.{name} has the PII class {pii}, whose mask does not take {column.data_type}",
+                    f"Declare config.meta.pii as one of {fitting}, or another type",
+                )
+
+
+def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
+    """Yield the readable columns that are named as behind a mask and hold a staging column without it.
+
+    masked() leaves a column of the class `none` as it is. A suffix that is no mask's name promises any mask.
+    """
+
+    def as_classified(node: Node, relation: Relation) -> Relation:
+        if node.schema != STAGING:
+            return relation
+        classes = {name: node.column_meta(name).get("pii", AS_IS) for name, _ in relation.columns}
+        flows = {name: Flow(f"{node.name}.{name}", pii, source=node.first_source) for name, pii in classes.items()}
+        return Relation(tuple((name, frozenset({flow})) for name, flow in flows.items()))
+
+    for unique_id, relation in by_value(manifest, as_classified).items():
+        node = manifest.nodes.get(unique_id)
+        columns = relation.columns if node is not None and node.schema not in RESTRICTED else ()
+        for (name, flows), (mask, suffix) in product(columns, load().suffixes.items()):
+            for flow in flows if _ends_in(name, suffix) else ():
+                is_kept = flow.mask == mask or (flow.mask is not None and suffix != mask)
+                if not is_kept and not flow.computed and not _ends_in(flow.column.rpartition(".")[2], suffix):
+                    yield Issue(
+                        f"{unique_id.rpartition('.')[2]}.{name} holds {flow.column} ({flow.pii})"
+                        f" {f'masked as {flow.mask}' if flow.mask else 'as it is'}, and its name promises {mask}",
+                        f"Give {flow.column} the class that has this mask, or the column another name",
+                    )
+
+
+def _ends_in(name: str, suffix: str) -> bool:
+    return f"_{name}".endswith(f"_{suffix}")
+
+
+def with_former_classes(lineage: Lineage, former: Lineage) -> DbtManifest:
+    """Return the manifest with the classes that its staging columns, or the fields in them, had in a former one."""
+    classes: dict[str, str] = {}
+    for node, name, fields in former.staging_columns():
+        pii = node.column_meta(name).get("pii", AS_IS)
+        of_payload = {field for field in fields if field.split(".")[2] not in COPIES_OF_PAYLOAD}
+        classes |= dict.fromkeys({f"{node.name}.{name}", *of_payload} if pii != AS_IS else (), pii)
+    nodes = dict(lineage.manifest.nodes)
+    for staged, name, fields in lineage.staging_columns():
+        known = [classes[key] for key in (f"{staged.name}.{name}", *sorted(fields)) if key in classes]
+        node, column = nodes[staged.unique_id], staged.columns.get(name, Column())
+        if known:
+            column = replace(column, meta={**column.meta, "pii": known[0]})
+            nodes[node.unique_id] = replace(node, columns={**node.columns, name: column})
+    return replace(lineage.manifest, nodes=nodes)
 
 
 def undeclared_columns(lineage: Lineage) -> Iterator[Issue]:

@@ -13,6 +13,8 @@ from python_common.config.environment import PROJECT_ROOT
 MACROS = PROJECT_ROOT / "macros" / "pii"
 FILES = ("masks.sql", "pseudonym.sql")
 AS_IS = "none"
+# The mask that shows the value.
+WHOLE = "as_is"
 # Where a mask's tree has the value and the name of the source.
 VALUE = "__value__"
 SOURCE = "__source__"
@@ -31,9 +33,10 @@ class Mask:
 
 @dataclass(frozen=True)
 class Masks:
-    """The PII classes with their masks, and the two expressions that may read the masking key."""
+    """The PII classes with their masks, how names of masked columns end, and what may read the masking key."""
 
     classes: dict[str, tuple[str, ...]]
+    suffixes: dict[str, str]
     masks: tuple[Mask, ...]
     key_version: exp.Expr
 
@@ -55,13 +58,17 @@ class Masks:
 def load() -> Masks:
     """Return the masks that the macros render."""
     classes = {name: tuple(masks) for name, masks in json.loads(_rendered("pii_masks")).items()}
+    suffixes = json.loads(_rendered("mask_suffixes"))
     return Masks(
         classes,
+        {name: suffixes.get(name, name) for names in classes.values() for name in names if name != WHOLE},
         tuple(
             Mask(pii, name, _tree(_rendered("mask_as", VALUE, pii, name, SOURCE)))
             for pii, names in classes.items()
             if pii != AS_IS
             for name in names
+            # A class that leaves as it is has no mask.
+            if name != WHOLE
         ),
         _tree(_rendered("pii_key_version")),
     )
@@ -75,13 +82,16 @@ def takes(pii: str, data_type: str | None) -> bool:
     return (data_type or "").lower() in types
 
 
-def pseudonym(value: str, pii: str, source: str, pads: str) -> str:
-    """Return in Spark SQL the pseudonym of a value of a class, as the models of a source have it.
+def pseudonyms(value: str, pii: str, source: str, pads: str) -> list[str]:
+    """Return in Spark SQL the pseudonyms of a value of a class, as the models of a source have or had them.
+
+    The first is that of today, the others those of former rules for white space.
 
     `value` is an expression, such as the name of a column. `pads` is a table or view of one row with the column
     `value`: the line of the key file, or of the copy of another version, which names its domain.
     """
-    return _rendered("mask_as", value, pii, "pseudonym", source, pads)
+    rules = json.loads(_rendered("text_rules"))
+    return [_rendered("mask_as", value, pii, "pseudonym", source, pads, rule) for rule in rules]
 
 
 def _rendered(macro: str, *arguments: str) -> str:

@@ -23,6 +23,7 @@ from python_common.catalog.catalog import existing_columns, load_table, read_bat
 from python_common.catalog.commits import until_committed
 from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
+from python_common.text import spellings, trimmed
 from python_ingest.bronze import erased, rewrite, topic_identity
 from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration, select
@@ -98,7 +99,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
         positions: set[RecordPosition] = set()
         shared = 0
         for subject in declaration.persons:
-            ids = {person.id.strip() for person in persons if person.kind == subject.kind}
+            ids = spellings(person.id for person in persons if person.kind == subject.kind)
             if subject.through and ids:
                 named, by_others = _named(catalog, declarations, declaration.schema, subject, ids)
                 ids, shared = named - by_others, shared + len(by_others)
@@ -112,14 +113,19 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
     )
 
 
-def everyone(catalog: Catalog, declarations: Iterable[Declaration]) -> Iterator[Person]:
-    """Yield every person whose id is in a bronze table, by all columns that sources declare."""
+def everyone(
+    catalog: Catalog, declarations: Iterable[Declaration], among: Iterable[Person] | None = None
+) -> Iterator[Person]:
+    """Yield every person whose id is in a bronze table, or those `among` some, with each id as it landed."""
+    persons = None if among is None else list(among)
     for declaration in declarations:
         table = load_table(catalog, declaration.identifier)
         for subject in declaration.persons:
+            wanted = None if persons is None else spellings(one.id for one in persons if one.kind == subject.kind)
             ids: set[str] = set()
-            for rows in _rows(table, subject.columns) if not subject.through else ():
-                ids.update(*(_texts(rows, column).to_pylist() for column in subject.columns))
+            for rows in _rows(table, subject.columns) if not subject.through and wanted != set() else ():
+                for texts in (_texts(rows, column) for column in subject.columns):
+                    ids.update((texts if wanted is None else texts.filter(_is_in(texts, wanted))).to_pylist())
             yield from (Person(subject.kind, text) for text in ids if text)
 
 
@@ -222,7 +228,7 @@ def _named(
             declaration = by_table[schema, name]
             columns = next(declared.columns for declared in declaration.persons if declared.kind == subject.kind)
             for rows in _rows(load_table(catalog, declaration.identifier), (*columns, column)):
-                yield _texts(rows, column), _is_any(rows, columns, ids)
+                yield trimmed(_texts(rows, column)), _is_any(rows, columns, ids)
 
     for values, is_mine in referring():
         mine.update(values.filter(pc.and_(is_mine, pc.is_valid(values))).to_pylist())
@@ -244,13 +250,16 @@ def _is_any(rows: pa.RecordBatch, columns: Iterable[str], ids: set[str]) -> pa.A
     """Return for each row whether one of the columns has one of the ids."""
     matches = pa.array([False] * len(rows), pa.bool_())
     for column in columns:
-        texts = _texts(rows, column)
-        matches = pc.or_(matches, pc.is_in(texts, pa.array([*ids], texts.type)))
+        matches = pc.or_(matches, _is_in(_texts(rows, column), ids))
     return matches
 
 
+def _is_in(texts: pa.Array, ids: set[str]) -> pa.Array:
+    return pc.is_in(trimmed(texts), pa.array([*ids], texts.type))
+
+
 def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
-    """Return a column as trimmed text, as pseudonyms are made of it; NULLs if the table lacks it."""
+    """Return a column as text; NULLs if the table lacks it."""
     first, *path = column.split(".")
     if first not in rows.schema.names:
         return pa.nulls(len(rows), pa.large_string())
@@ -258,7 +267,7 @@ def _texts(rows: pa.RecordBatch, column: str) -> pa.Array:
     try:
         for name in path:
             values = pc.struct_field(values, name)
-        return pc.utf8_trim_whitespace(pc.cast(values, pa.large_string()))
+        return pc.cast(values, pa.large_string())
     except pa.ArrowNotImplementedError:
         raise UserError(
             f"config.meta.subjects names the column {column}, which is a list or inside one: it cannot be searched",

@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from python_common import pii_key
 from python_common.catalog.small_table import SmallTable
+from python_common.text import spelling
 from python_ingest.maintenance.erase import Person
 
 BEGUN, DONE = "begun", "done"
@@ -126,7 +127,7 @@ def named(catalog: Catalog, key_file: Path, persons: Iterable[Person]) -> tuple[
 
 
 def _hashes(key_file: Path, person: Person) -> dict[str, str]:
-    return pii_key.pseudonyms(key_file, DOMAIN, f"{person.kind}={person.id.strip()}")
+    return pii_key.pseudonyms(key_file, DOMAIN, f"{person.kind}={spelling(person.id)}")
 
 
 def _now() -> str:

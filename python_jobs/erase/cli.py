@@ -10,6 +10,7 @@ from python_common.config.deadline import step_within
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
+from python_common.text import spelling
 from python_dbt.project import Project
 from python_export.cli.outcome import end, print_summary
 from python_export.notify.deliver import notify
@@ -74,7 +75,7 @@ def report(settings: Settings, env: Mapping[str, str], exported: Exported, notif
 
 def _person(text: str) -> Person:
     kind, separator, identifier = text.partition("=")
-    if not separator or not kind or not identifier.strip():
+    if not separator or not kind or not spelling(identifier):
         # Not quoted: it may be the id of a person.
         raise UserError("A --subject is not a kind and an id", "Write it as shop.customer=42")
     return Person(kind, identifier)

@@ -98,7 +98,7 @@ class Erasure:
             console.print(f"{name}: {count:,} rows" + (" would be erased" if dry else ""))
         is_new = not before or before[-1].state == DONE
         targets, not_searched = published.targets(self.settings, catalog)
-        versions = self._versions(targets, not_searched)
+        versions = self._versions(catalog, declarations, targets, not_searched)
         for path, count in versions.items():
             is_there = f"is published and holds {count:,} rows of the person, masked"
             console.print(
@@ -242,8 +242,11 @@ class Erasure:
         built = (node for node in manifest.nodes.values() if node.resource_type in ("model", "snapshot"))
         return {node.table for node in built if not sources.isdisjoint(manifest.ancestors(node.unique_id))}
 
-    def _versions(self, targets: list[Target], not_searched: list[str]) -> dict[str, int]:
-        spark, persons = LazySparkSession(self.settings), self.persons
+    def _versions(
+        self, catalog: Catalog, declarations: list[Declaration], targets: list[Target], not_searched: list[str]
+    ) -> dict[str, int]:
+        spark = LazySparkSession(self.settings)
+        persons = {*self.persons, *erase.everyone(catalog, declarations, self.persons)}
         hashes = published.pseudonyms(spark(), self.settings.needed("pii_key_file"), persons) if persons else set()
         spark.stop()
         return published.find(targets, persons, hashes, published.person_columns(self.project.manifest()), not_searched)

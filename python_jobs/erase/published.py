@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from python_common import pii_key
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_common.text import AROUND, spellings
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
@@ -31,22 +32,25 @@ PersonColumns = Mapping[str, Collection[str]]
 
 
 def pseudonyms(spark: SparkSession, key_file: Path, persons: Iterable[Person]) -> set[str]:
-    """Return the pseudonyms of persons by every version of the masking key, as the models' macro makes them.
+    """Return the pseudonyms of persons by every version of the masking key and every rule of the models' macro.
 
     Key and ids reach Spark as rows of views, so no statement, plan or log has them.
 
     Raises:
         UserError: the masking key cannot be read.
     """
-    hashes: set[str] = set()
+    hashes: set[str | None] = set()
+    ids_by_kind: dict[str, set[str]] = defaultdict(set)
+    for person in persons:
+        ids_by_kind[person.kind] |= {person.id, *spellings([person.id])}
     for line in pii_key.lines(key_file).values():
         spark.createDataFrame([(line,)], "value string").createOrReplaceTempView("erasure_pads")
-        for person in persons:
-            source, _, pii = person.kind.rpartition(".")
-            spark.createDataFrame([(person.id,)], "id string").createOrReplaceTempView("erasure_ids")
-            sql = f"select {masks.pseudonym('id', pii, source, 'erasure_pads')} from erasure_ids"
-            hashes.update(row[0] for row in spark.sql(sql).collect() if row[0])
-    return hashes
+        for kind, ids in ids_by_kind.items():
+            source, _, pii = kind.rpartition(".")
+            spark.createDataFrame([(text,) for text in ids], "id string").createOrReplaceTempView("erasure_ids")
+            columns = ", ".join(masks.pseudonyms("id", pii, source, "erasure_pads"))
+            hashes.update(*spark.sql(f"select {columns} from erasure_ids").collect())
+    return {hashed for hashed in hashes if hashed}
 
 
 def person_columns(manifest: DbtManifest) -> PersonColumns:
@@ -154,11 +158,12 @@ def _rows(target: Target, manifest: Manifest, hashes: str, persons: Collection[P
     conditions = [f"regexp_matches(lower(concat_ws(chr(31), {everything})), $hashes)"] if hashes else []
     parameters = {"hashes": hashes} if hashes else {}
     for number, column in enumerate(sorted(columns.keys() & {*manifest.column_names})):
-        ids = {person.id.strip() for person in persons if person.kind in columns[column]}
+        of_column = [person.id for person in persons if person.kind in columns[column]]
+        ids = {*of_column, *spellings(of_column)}
         if ids:
-            conditions.append(f"coalesce(regexp_full_match(trim({name(column)}), $ids{number}), false)")
+            conditions.append(f"coalesce(regexp_full_match({name(column)}, $ids{number}), false)")
             # As it is or behind the name of a channel; the guard against formulas may come before it.
-            parameters[f"ids{number}"] = f"'?(?:[a-z]+-)?(?:{'|'.join(map(re.escape, sorted(ids)))})"
+            parameters[f"ids{number}"] = f"{AROUND}'?(?:[a-z]+-)?(?:{'|'.join(map(re.escape, sorted(ids)))}){AROUND}"
     if not conditions:
         return 0
     with (

@@ -108,7 +108,7 @@ def test_the_line_of_a_key_names_the_domain_of_its_pseudonyms(masking_key: Setti
         ("email", "pii_both", "email"),
     ):
         [[pseudonym]] = rows(
-            cursor, f"select {masks.pseudonym('id', pii, 'brokerage', view)} from values (' 7 ') as t (id)"
+            cursor, f"select {masks.pseudonyms('id', pii, 'brokerage', view)[0]} from values (' 7 ') as t (id)"
         )
         assert pseudonym == hmac.new(key, f"{domain}|7".encode(), "sha256").hexdigest()
     # SHOW VIEWS lists them in each schema, for all tests of this session.
