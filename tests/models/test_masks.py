@@ -16,7 +16,10 @@ Show = Callable[[str], list[dict]]
 PSEUDONYMS = [
     ("user", "' User_1 '", "till.user|User_1"),
     ("user", "'user_1'", "till.user|user_1"),
+    ("user", "'\\u3000User_1\\u00A0\\uFEFF'", "till.user|User_1"),
+    ("user", "'\\u200BUser\\u00A01\\u200D\\u2028'", "till.user|User 1"),
     ("customer", "42", "till.customer|42"),
+    ("email", "'\\u00A0Zoë@Exa\\u00ADmple.COM\\u2009'", "email|zoë@example.com"),
     ("email", "'\t Zoë@Example.COM\r\n'", "email|zoë@example.com"),
     ("card_number", "'5555 0000-1111.2222'", "card_number|5555000011112222"),
 ]
@@ -30,6 +33,14 @@ MASKS = [
     ("person_name", "initials", "'  Zoë van der Berg-Smith '", "Z*** v*** d*** B***"),
     ("person_name", "initials", "'A'", "***"),
     ("person_name", "initials", "'李 明 Chen'", "*** *** C***"),
+    ("person_name", "initials", "'Jo\\u3000Bee\\u00A0Dee'", "*** B*** D***"),
+    # a family name of one character or syllable, or of two letters
+    ("person_name", "initials", "'王伟'", "***"),
+    ("person_name", "initials", "'王小明'", "***"),
+    ("person_name", "initials", "'김민수'", "***"),
+    ("person_name", "initials", "'やまだ ハナコ'", "*** ***"),
+    ("person_name", "initials", "'Li Wei'", "*** W***"),
+    ("person_name", "initials", "'Li'", "***"),
     ("postal_code", "postal_area", "' sw1a 1aa'", "SW"),
     ("postal_code", "postal_area", "'1010'", "10"),
     ("postal_code", "postal_area", "'101'", None),
@@ -37,14 +48,39 @@ MASKS = [
     ("birth", "year", "timestamp '1984-12-31 23:59:59.999999'", 1984),
     ("birth", "year", "'1984-02-29'", 1984),
     ("birth", "year", "'a while ago'", None),
+    # a number may count days, whose text would be taken for a year
+    ("birth", "year", "1984", None),
+    ("birth", "year", "cast(12345 as bigint)", None),
     ("registration", "month", "1709251199999", "2024-02-01"),
     ("registration", "month", "1709251200000", "2024-03-01"),
     ("registration", "month", "-1", "1969-12-01"),
     ("registration", "month", "9223372036854775807", None),
     ("none", "as_is", "' as it is '", " as it is "),
 ]
-WITHOUT_CONTENT = ["cast(null as string)", "''", "' \t '"]
+WITHOUT_CONTENT = ["cast(null as string)", "''", "' \t '", "'\\u3000\\u00A0\\u200B\\uFEFF\\u200D'"]
+# A value of each type that a staging column can have.
+TYPES = {
+    "string": "'1984-02-29 1234567890'",
+    "int": "1234567",
+    "bigint": "1709251199999",
+    "boolean": "true",
+    "float": "cast(1.5 as float)",
+    "double": "1.5d",
+    "decimal(9,2)": "cast(1.5 as decimal(9, 2))",
+    "decimal(38,0)": "cast(15 as decimal(38, 0))",
+    "date": "date '1984-02-29'",
+    "timestamp": "timestamp '1984-02-29 12:00:00'",
+    "timestamp_ntz": "timestamp_ntz '1984-02-29 12:00:00'",
+    "binary": "x'0a'",
+    "array<string>": "array('a')",
+    "array<struct<a: int>>": "array(named_struct('a', 1))",
+    "map<string, int>": "map('a', 1)",
+    "struct<a: int, b: array<date>>": "named_struct('a', 1, 'b', array(date '1984-02-29'))",
+}
 
+
+# Too few digits for a card, as a number.
+CARDS = [("last_four", "int")]
 
 REFUSED = {
     "masked('stg_shop__customer', 'email')": "unknown staging model stg_shop__customer",
@@ -77,6 +113,32 @@ def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -
         if masked != expected
     ]
     assert not wrong
+
+
+def test_a_class_of_any_column_builds_and_what_it_takes_has_a_mask(masking_key: Settings, show: Show) -> None:
+    """A class whose mask does not take the type is refused by the proof, and stops no build of other datasets."""
+    cases = [
+        (pii, mask, data_type)
+        for pii, ways in masks.load().classes.items()
+        for mask in ways
+        for data_type in TYPES
+        if pii != masks.AS_IS
+    ]
+    [row] = show(
+        "select "
+        + ", ".join(
+            f'string({{{{ mask("{TYPES[data_type]}", "{pii}", "{mask}", "till") }}}}) as c{at}'
+            for at, (pii, mask, data_type) in enumerate(cases)
+        )
+    )
+    # a value of digits alone has a card's last four, a text must not be a date and a card at once
+    lacking = [
+        case
+        for case, masked in zip(cases, row.values(), strict=True)
+        if masks.takes(case[0], case[2]) and masked is None and case[1:] not in CARDS
+    ]
+    assert lacking == []
+    assert not any(masks.takes(pii, other) for pii in ("birth", "user") for other in TYPES if "<" in other)
 
 
 def compiled(project_dbt: Dbt, text: str) -> str:

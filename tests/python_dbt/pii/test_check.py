@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlglot
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
 
@@ -16,7 +17,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import Column, DbtManifest, Hook, Macro, Node
-from python_dbt.pii import check, masks, proof
+from python_dbt.pii import check, declared, masks, proof
 
 pytestmark = pytest.mark.stack
 
@@ -42,13 +43,20 @@ def change(manifest: DbtManifest, node: Node, **fields: Any) -> None:
     manifest.nodes[node.unique_id] = replace(node, **fields)
 
 
-def change_sql(manifest: DbtManifest, name: str, old: str, new: str) -> None:
+def change_sql(manifest: DbtManifest, name: str, *sql: str) -> None:
+    """Replace the SQL of a model, or one text in it by another."""
     node = model(manifest, name)
-    change(manifest, node, compiled_code=node.compiled_code.replace(old, new))
+    change(manifest, node, compiled_code=node.compiled_code.replace(*sql) if sql[1:] else sql[0])
 
 
 def change_type(columns: dict[str, Column], name: str, old: str, new: str) -> None:
     columns[name] = replace(columns[name], data_type=columns[name].data_type.replace(old, new))
+
+
+def without_masks(manifest: DbtManifest, name: str) -> str:
+    """Return the SQL of a model in which the argument of each mask is in its place."""
+    tree = sqlglot.parse_one(model(manifest, name).compiled_code, dialect="spark")
+    return tree.transform(lambda node: mask.value if (mask := MASKS.match(node)) else node).sql("spark")
 
 
 def first(manifest: DbtManifest, resource_type: str) -> Node:
@@ -239,6 +247,12 @@ def raw_bytes_without_a_class(manifest: DbtManifest) -> None:
     change_sql(manifest, "stg_payments__payments", "confirmation_code,", raw)
 
 
+def class_removed_by_none(manifest: DbtManifest) -> None:
+    """masked() renders the column itself, as class `none` has it."""
+    model(manifest, "stg_shop__addresses").columns["postal_code"].meta["pii"] = "none"
+    change_sql(manifest, "int_addresses_masked", without_masks(manifest, "int_addresses_masked"))
+
+
 def mislabelled_in_the_dictionary(manifest: DbtManifest) -> None:
     model(manifest, "exp_weekly__product_sales").columns["customer_name_masked"].meta["mask"] = "year"
 
@@ -281,6 +295,7 @@ REFUSED = {
     declassifying_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
     raw_bytes_without_a_class: "stg_payments__payments.confirmation_code holds bronze.payments.kafka_raw_value, a",
     ids_without_subjects: "bronze.pizza_orders has the id of a user in customer.userid, and no subjects",
+    class_removed_by_none: "int_addresses_masked.postal_area holds stg_shop__addresses.postal_code (none) as it is",
     mislabelled_in_the_dictionary: "exp_weekly__product_sales.customer_name_masked holds person_name as",
 }
 
@@ -290,6 +305,76 @@ def test_what_is_not_safe_is_refused_by_name(manifest: DbtManifest) -> None:
         damage(manifest)
     refusals = "\n".join(messages(manifest))
     assert {damage.__name__ for damage, message in REFUSED.items() if message not in refusals} == set()
+
+
+TYPES = ["string", "int", "bigint", "float", "double", "boolean", "date", "timestamp", "timestamp_ntz", "binary",
+         "decimal(9,2)", "array<string>", "map<string, int>", "struct<a: int>", None]  # fmt: skip
+
+
+def small_manifest(schema: str, sql: str, **columns: Column) -> DbtManifest:
+    """Return a staging model of some columns, and a model `mart` that reads it."""
+    names = ", ".join(f"1 as {name}" for name in columns)
+    staged = Node("stg", "model", "stg", "staging", alias="stg", columns=columns, compiled_code=f"select {names}")
+    code = f"select {sql} from staging.stg"
+    mart = Node("mart", "model", "mart", schema, alias="mart", compiled_code=code, parents=["stg"])
+    return DbtManifest({"stg": staged, "mart": mart})
+
+
+@pytest.mark.parametrize("data_type", TYPES)
+def test_a_column_of_no_class_is_personal_whatever_its_type(data_type: str | None) -> None:
+    assert messages(small_manifest("marts", "phone", phone=Column(data_type))) == [
+        "stg.phone has no PII class",
+        "mart: stg.phone (unclassified) reaches phone without a mask of its class",
+    ]
+    # A reviewed statement, of any type.
+    assert messages(small_manifest("marts", "phone", phone=Column(data_type, meta={"pii": "none"}))) == []
+
+
+@pytest.mark.parametrize("data_type", TYPES)
+def test_a_class_whose_mask_does_not_take_the_type_is_named(data_type: str | None) -> None:
+    for pii in MASKS.classes:
+        issues = [*declared.unfit_classes(small_manifest("marts", "1", it=Column(data_type, meta={"pii": pii})))]
+        assert len(issues) == (not masks.takes(pii, data_type))
+        for issue in issues:
+            assert issue.message == f"stg.it has the PII class {pii}, whose mask does not take {data_type}"
+            fitting = issue.remedy.partition("one of ")[2].partition(", or another type")[0].split(", ")
+            assert fitting == [name for name in MASKS.classes if masks.takes(name, data_type)]
+
+
+def test_a_wrong_class_withholds_only_what_is_made_of_its_column(manifest: DbtManifest) -> None:
+    columns = model(manifest, "stg_shop__customers").columns
+    columns["email"] = replace(columns["email"], data_type="date")
+    of_exports = {
+        name: check.issues_upstream(manifest, [f"model.{PROJECT}.exp_weekly__{name}"])
+        for name in ("product_sales", "order_lines", "completed_orders")
+    }
+    assert [len(issues) for issues in of_exports.values()] == [1, 0, 0]
+
+
+def test_a_name_promises_its_mask() -> None:
+    classes = {"mail": "email", "plain": "none", "sales_area": "none", "born": "birth", "day": "none"}
+    columns = {name: Column("string", meta={"pii": pii}) for name, pii in classes.items()}
+    of_class = {mask.pii: mask.tree.sql("spark") for mask in MASKS.masks}
+    year, mail = (of_class[pii].replace(masks.VALUE, name) for pii, name in (("birth", "born"), ("email", "mail")))
+    kept = (
+        f"{year} as birth_year, {mail} as pseudonym, {mail} as mail_masked, year(day) as sales_year, sales_area, mail"
+    )
+    broken = f"plain as mail_pseudonym, plain as last_four, plain as plain_masked, plain as area, {year} as birth_month"
+    for schema, sql, expected in (
+        ("marts", kept, []),
+        ("marts", broken, ["area", "birth_month", "last_four", "mail_pseudonym", "plain_masked"]),
+        ("deduplicated", broken, []),
+    ):
+        issues = declared.broken_promises(small_manifest(schema, sql, **columns))
+        assert sorted(issue.message.split()[0] for issue in issues) == [f"mart.{name}" for name in expected]
+
+
+def test_a_class_masked_as_it_is_has_no_mask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(masks.MACROS, tmp_path / "pii")
+    file = tmp_path / "pii" / "masks.sql"
+    file.write_text(file.read_text().replace("'email': ['pseudonym']", "'email': ['as_is']"))
+    monkeypatch.setattr(masks, "MACROS", tmp_path / "pii")
+    assert "email" not in {mask.pii for mask in masks.load.__wrapped__().masks}
 
 
 def test_a_type_that_no_bronze_column_has_is_refused_by_name(manifest: DbtManifest) -> None:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from python_common import pii_key
-from python_common.catalog.catalog import load_catalog
+from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import Column, DbtManifest, Node
@@ -22,11 +23,14 @@ from python_export.publishing.manifest import paths, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.variables import Channels
-from python_ingest.maintenance.erase import Person
+from python_ingest.declare.persons import Subject
+from python_ingest.maintenance import erase
+from python_ingest.maintenance.erase import Person, everyone
 from python_jobs.erase import published
 from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
 from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
+from tests.support.topic_fixture import new_declaration
 
 PERSON = Person("shop.customer", " 42 ")
 CUSTOMERS = {"note": ["shop.customer"]}
@@ -218,6 +222,34 @@ def test_spark_makes_pseudonyms_of_an_id_however_it_is_typed_and_of_every_key(
         assert made == {*pii_key.pseudonyms(key_file, domain, value).values()}
         assert len(made) == 2
     assert pseudonyms(spark, key_file, [Person("shop.customer", " ")]) == set()
+
+
+def test_rows_of_every_former_mask_and_key_are_found(
+    spark: SparkSession, key_file: Path, offline_settings: Settings
+) -> None:
+    """Published by a release that trimmed blanks of ASCII alone, and by this one, with two keys; then erased."""
+    user = "storefront.user"
+    landed = ["Zo\u00e9", "\u3000Zo\u00e9", "Zo\u00e9\u00a0", "\ufeffZo\u00e9\u200b", "Zo\u00e9 "]
+    landed += ["Zoe\u0301", "\u2009Zoe\u0301"]
+    others = ["Zoe", "Zo\u00e9\u00e9", "\u00a0"]
+    published_ids = {text.strip(" \t\r\n") for text in (*landed, *others)}
+    by_former_masks = {text: {*pii_key.pseudonyms(key_file, user, text).values()} for text in published_ids}
+    pii_key.rotate(key_file)
+    catalog = load_catalog(offline_settings, create=True)
+    declaration = new_declaration(persons=(Subject(user, ("userid",)),))
+    make_namespace(catalog, declaration.schema)
+    rows = pa.table({"kafka_partition": [0] * 10, "kafka_offset": range(10), "userid": [*landed, *others]})
+    catalog.create_table(declaration.identifier, rows.schema).append(rows)
+    target = open_target(offline_settings)
+    addresses = [publish_note(target, *hashed, persons={}) for hashed in by_former_masks.values()]
+    of_person = [address for text, address in zip(by_former_masks, addresses, strict=True) if text not in others]
+    by_id = publish_note(target, *landed, *others, persons={"note": [user]})
+    for typed in ("Zo\u00e9", "Zoe\u0301", "\u00a0Zo\u00e9\ufeff"):
+        persons = {Person(user, typed), *everyone(catalog, [declaration], [Person(user, typed)])}
+        hashes = pseudonyms(spark, key_file, persons)
+        assert find([target], persons, hashes, {}, []) == dict.fromkeys(of_person, 1) | {by_id: len(landed)}
+        [found] = erase.find(catalog, [declaration], [Person(user, typed)])
+        assert len(found.positions) == len(landed)
 
 
 def test_an_index_that_cannot_be_written_keeps_no_other_root_from_its_withdrawals(
