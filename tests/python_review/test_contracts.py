@@ -1,12 +1,22 @@
+import re
+import shutil
 from dataclasses import replace
 
+import pytest
 import sqlglot
 from sqlglot import exp
 
+from python_common.config.environment import PROJECT_ROOT
+from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import Column, Constraint, Hook
-from python_dbt.pii.flows import RESTRICTED
+from python_dbt.pii import declared, masks, proof
+from python_dbt.pii.flows import RESTRICTED, STAGING
+from python_dbt.pii.masks import AS_IS
 from python_review import scope
 from python_review.contracts import findings, impersonal_columns, key
+
+# A class of another mask.
+WEAKER = {"person_name": "postal_code"}
 
 
 def changed(side, name, **fields):
@@ -124,6 +134,125 @@ def test_a_removed_mask_is_breaking(side):
     assert {severity for severity, subject, message in entries(side, after) if "int_customers_masked" in message} == {
         "breaking"
     }
+
+
+def with_classes(directory, change):
+    """The project's manifest, compiled with another class of each staging column."""
+    for part in (*COPIED, "macros"):
+        shutil.copytree(PROJECT_ROOT / part, directory / part)
+    for part in ("dbt_project.yml", "profiles.yml", ".sqlfluff"):
+        shutil.copy(PROJECT_ROOT / part, directory)
+    for file in (directory / "models" / "staging").rglob("*.yml"):
+        file.write_text(re.sub(r"(?<=pii: )\w+", lambda match: change(match[0]), file.read_text()))
+    return compiled_manifest(directory)
+
+
+def classified(manifest):
+    """The class of each staging column that has one."""
+    return {
+        f"{node.name}.{name}": column.meta["pii"]
+        for node in manifest.models
+        for name, column in node.columns.items()
+        if node.schema == STAGING and column.meta["pii"] != AS_IS
+    }
+
+
+def masked_columns(manifest):
+    """The staging columns that readable ones hold masked."""
+    return {
+        flow.column
+        for _, relation in proof.resolve(manifest).readable()
+        for _, flows in relation.columns
+        for flow in flows
+        if flow.mask
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "message"),
+    [
+        (lambda pii: AS_IS, "breaking", "leak: PII class {} becomes none"),
+        # shows the first letter of each word, or two characters
+        (lambda pii: pii if pii == AS_IS else WEAKER.get(pii, "person_name"), "look", "PII class {} becomes {}"),
+    ],
+    ids=["none", "weaker"],
+)
+def test_another_class_of_any_column_is_named(side, tmp_path, change, severity, message):
+    after = with_classes(tmp_path, change)
+    everything = entries(side, after)
+    before = classified(side.manifest)
+    assert len(before) > 10
+    named = {
+        (severity, column, message.format(pii, change(pii))) for column, pii in before.items() if pii != change(pii)
+    }
+    assert named - {*everything} == set()
+    leaks = [
+        text for severity, _, text in everything if severity == "breaking" and text.startswith("leak, by the class")
+    ]
+    reaching = masked_columns(side.manifest)
+    assert len(reaching) > 5
+    assert {column for column in reaching if not any(f" {column} (" in text for text in leaks)} == set()
+
+
+def test_a_class_that_is_missing_or_misspelled_is_named_of_any_column(side):
+    for change, message in (
+        (lambda pii: {}, "{} has no PII class"),
+        (lambda pii: {"pii": f"{pii}s"}, "{} has the PII class {}s, which does not exist"),
+    ):
+        nodes = {
+            node.unique_id: replace(
+                node,
+                columns={
+                    name: replace(column, meta={**column.meta, "pii": None, **change(column.meta["pii"])})
+                    for name, column in node.columns.items()
+                },
+            )
+            for node in side.manifest.models
+            if node.schema == STAGING
+        }
+        after = replace(side.manifest, nodes={**side.manifest.nodes, **nodes})
+        named = {issue.message for issue in declared.unclassified(after)}
+        assert {message.format(*entry) for entry in classified(side.manifest).items()} <= named
+
+
+def test_a_mask_that_any_model_leaves_out_is_breaking(side):
+    match = masks.load().match
+    nodes = {
+        node.unique_id: replace(
+            node,
+            compiled_code=sqlglot.parse_one(node.compiled_code, dialect="spark")
+            .transform(lambda part: mask.value if (mask := match(part)) else part)
+            .sql("spark"),
+        )
+        for node in side.manifest.models
+        if node.schema == "masked"
+    }
+    after = replace(side.manifest, nodes={**side.manifest.nodes, **nodes})
+    breaking = [text for severity, _, text in entries(side, after) if severity == "breaking"]
+    for column in masked_columns(side.manifest):
+        assert any(f" {column} (" in text and "without a mask of its class" in text for text in breaking), column
+
+
+def test_a_label_or_subject_that_any_file_leaves_out_is_named(side):
+    labelled = {
+        (node.name, name, label)
+        for node in side.manifest.models
+        for name, column in node.columns.items()
+        for label in ("pii", "mask", "subjects")
+        if node.is_export and column.meta.get(label) and column.meta.get("pii") != AS_IS
+    }
+    assert len(labelled) > 10
+    after = side.manifest
+    for name, column, label in labelled:
+        former = after.named(name).columns[column]
+        meta = {key: value for key, value in former.meta.items() if key != label}
+        after = changed(
+            scope.Side(after, {}), name, columns={**after.named(name).columns, column: replace(former, meta=meta)}
+        )
+    found = entries(side, after)
+    for name, column, label in labelled:
+        [message] = [text for _, subject, text in found if subject == f"{name}.{column}" and "config.meta" in text]
+        assert label in message
 
 
 def test_a_hook_that_only_a_yml_adds_is_searched_for_personal_data(side):
