@@ -120,32 +120,22 @@ def _personal_data(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]
         return
     lineages = [proof.resolve(manifest) for manifest in (before, after)]
     known = {issue.message for issue in check.issues_of(lineages[0])}
-    for issue in check.issues_of(lineages[1]):
-        if issue.message not in known:
-            yield Finding("breaking", "personal data", issue.message)
-    yield from _reclassified(*lineages)
+    # By the classes before the change, too: a class that is removed hides what leaks.
+    formerly = proof.resolve(declared.with_former_classes(*lineages))
+    new_issues = {issue.message for issue in (*check.issues_of(lineages[1]), *proof.leaks(formerly))}
+    yield from (Finding("breaking", "personal data", message) for message in new_issues - known)
+    for node, name, _ in lineages[1].staging_columns():
+        was, pii = (one.column_meta(name).get("pii") for one in (formerly.manifest.nodes[node.unique_id], node))
+        if was != pii:
+            is_leak = pii in (None, AS_IS)
+            message = f"{'leak: ' if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
+            yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
     old, new = map(_paths, lineages)
     for name in new:
         for column, pii, mask in sorted(new[name] - old.get(name, set())):
             yield Finding("look", f"{name}.{column}", f"{pii} reaches it, {mask}")
         for column, pii, mask in sorted(old.get(name, set()) - new[name]):
             yield Finding("note", f"{name}.{column}", f"{pii} no longer reaches it, {mask}")
-
-
-def _reclassified(before: proof.Lineage, after: proof.Lineage) -> Iterator[Finding]:
-    """Yield staging columns of another class, and what leaks by the class that they had before."""
-    formerly = proof.resolve(declared.with_former_classes(after, before))
-    known = {issue.message for issue in proof.leaks(after)}
-    for issue in proof.leaks(formerly):
-        if issue.message not in known:
-            yield Finding("breaking", "personal data", f"leak, by the class before the change: {issue.message}")
-    for node, name, _ in after.staging_columns():
-        was = formerly.manifest.nodes[node.unique_id].column_meta(name).get("pii")
-        pii = node.column_meta(name).get("pii")
-        if was != pii:
-            severity: Severity = "breaking" if pii in (None, AS_IS) else "look"
-            leak = "leak: " if severity == "breaking" else ""
-            yield Finding(severity, f"{node.name}.{name}", f"{leak}PII class {was} becomes {pii or 'missing'}")
 
 
 def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:

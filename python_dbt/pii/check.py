@@ -27,7 +27,6 @@ def issues_of(lineage: proof.Lineage) -> list[Issue]:
 def _issues_of_models(lineage: proof.Lineage) -> list[Issue]:
     return [
         *declared.unclassified(lineage.manifest),
-        *declared.unfit_classes(lineage.manifest),
         *declared.broken_promises(lineage.manifest),
         *declared.undeclared_columns(lineage),
         *lineage.issues,
@@ -80,7 +79,7 @@ def require_classified(manifest: DbtManifest, catalog: Catalog, strict: bool = T
         UserError: a staging column has no class, or the check is strict and there are such fields.
     """
     unknown = list(declared.undeclared_fields(manifest, catalog))
-    require_none([*declared.unclassified(manifest), *(field.issue for field in unknown if strict)])
+    require_none([*declared.unclassified(manifest, with_types=False), *(field.issue for field in unknown if strict)])
     return unknown
 
 

@@ -10,7 +10,7 @@ from pyiceberg.types import IcebergType, StructType
 from python_common.catalog.catalog import load_table
 from python_common.errors import Issue, UserError
 from python_dbt.manifest import Column, DbtManifest, Node
-from python_dbt.pii.flows import NONE, RESTRICTED, STAGING, Flow, Relation
+from python_dbt.pii.flows import RESTRICTED, STAGING, Flow, Flows, Relation
 from python_dbt.pii.masks import AS_IS, load, takes
 from python_dbt.pii.origins import by_value
 from python_dbt.pii.proof import COPIES_OF_PAYLOAD, METADATA, Lineage
@@ -18,7 +18,7 @@ from python_ingest.declare.spark_types import children, of_spark
 
 # Classes of columns that identify the person a row is about.
 PERSONS = ("user", "customer")
-# The meta key of a column that with others singles out a person, and the class of its flows.
+# The meta key of a column that with others singles out a person.
 QUASI = "quasi"
 CLASSIFY = "Map it in staging with a class, or list it in config.meta.unused of the source table"
 
@@ -36,31 +36,25 @@ class UndeclaredField:
         return Issue(f"{self.source.table} has the field {self.path}, which its source does not declare", CLASSIFY)
 
 
-def unclassified(manifest: DbtManifest) -> Iterator[Issue]:
-    """Yield the staging columns whose yml declares no class, or one that does not exist."""
-    classes = load().classes
-    remedy = f"Declare config.meta.pii as one of {', '.join(classes)}"
-    for node in (model for model in manifest.models if model.schema == STAGING):
-        for name, column in node.columns.items():
-            declared = column.meta.get("pii")
-            if declared is None:
-                yield Issue(f"{node.name}.{name} has no PII class", remedy)
-            elif declared not in classes:
-                yield Issue(f"{node.name}.{name} has the PII class {declared}, which does not exist", remedy)
+def unclassified(manifest: DbtManifest, with_types: bool = True) -> Iterator[Issue]:
+    """Yield the staging columns whose yml declares no class, an unknown one, or one whose mask does not take the type.
 
-
-def unfit_classes(manifest: DbtManifest) -> Iterator[Issue]:
-    """Yield the staging columns of a type that the masks of their class do not take: they are NULL behind it."""
+    Behind such a mask the column has no value: nothing leaks.
+    """
     classes = load().classes
     for node in (model for model in manifest.models if model.schema == STAGING):
         for name, column in node.columns.items():
+            fitting = [pii for pii in classes if takes(pii, column.data_type)]
             pii = column.meta.get("pii")
-            if pii in classes and not takes(pii, column.data_type):
-                fitting = ", ".join(other for other in classes if takes(other, column.data_type))
-                yield Issue(
-                    f"{node.name}.{name} has the PII class {pii}, whose mask does not take {column.data_type}",
-                    f"Declare config.meta.pii as one of {fitting}, or another type",
-                )
+            if pii is None:
+                problem = "has no PII class"
+            elif pii not in classes:
+                problem = f"has the PII class {pii}, which does not exist"
+            elif with_types and pii not in fitting:
+                problem = f"has the PII class {pii}, whose mask does not take {column.data_type}"
+            else:
+                continue
+            yield Issue(f"{node.name}.{name} {problem}", f"Declare config.meta.pii as one of {', '.join(fitting)}")
 
 
 def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
@@ -68,33 +62,35 @@ def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
 
     masked() leaves a column of the class `none` as it is. A suffix that is no mask's name promises any mask.
     """
+    for node, name, flows in _readable_by_value(manifest):
+        promised = [(mask, end) for mask, end in load().suffixes.items() if f"_{name}".endswith(f"_{end}")]
+        for (mask, end), flow in product(promised, flows):
+            is_kept = flow.mask == mask or (flow.mask is not None and end != mask)
+            if not (is_kept or flow.computed or flow.column.replace(".", "_").endswith(f"_{end}")):
+                holds = f"holds {flow.column} ({flow.pii}) {flow.mask or 'as it is'}"
+                remedy = f"Give {flow.column} the class that has this mask, or the column another name"
+                yield Issue(f"{node.name}.{name} {holds}, and its name promises {mask}", remedy)
 
-    def as_classified(node: Node, relation: Relation) -> Relation:
-        if node.schema != STAGING:
+
+def _readable_by_value(manifest: DbtManifest) -> Iterator[tuple[Node, str, Flows]]:
+    """Yield the columns outside of the restricted layers with the columns of staging models and seeds in them."""
+
+    def as_declared(node: Node, relation: Relation) -> Relation:
+        if node.schema != STAGING and node.compiled_code:
             return relation
-        classes = {name: node.column_meta(name).get("pii", AS_IS) for name, _ in relation.columns}
-        flows = {name: Flow(f"{node.name}.{name}", pii, source=node.first_source) for name, pii in classes.items()}
-        return Relation(tuple((name, frozenset({flow})) for name, flow in flows.items()))
+        flows = {
+            name: Flow(f"{node.name}.{name}", column.meta.get("pii", AS_IS), source=node.first_source)
+            for name, column in node.columns.items()
+        }
+        return Relation(tuple((name.lower(), frozenset({flow})) for name, flow in flows.items()))
 
-    for unique_id, relation in by_value(manifest, as_classified).items():
+    for unique_id, relation in by_value(manifest, as_declared).items():
         node = manifest.nodes.get(unique_id)
-        columns = relation.columns if node is not None and node.schema not in RESTRICTED else ()
-        for (name, flows), (mask, suffix) in product(columns, load().suffixes.items()):
-            for flow in flows if _ends_in(name, suffix) else ():
-                is_kept = flow.mask == mask or (flow.mask is not None and suffix != mask)
-                if not is_kept and not flow.computed and not _ends_in(flow.column.rpartition(".")[2], suffix):
-                    yield Issue(
-                        f"{unique_id.rpartition('.')[2]}.{name} holds {flow.column} ({flow.pii})"
-                        f" {f'masked as {flow.mask}' if flow.mask else 'as it is'}, and its name promises {mask}",
-                        f"Give {flow.column} the class that has this mask, or the column another name",
-                    )
+        if node is not None and node.schema not in RESTRICTED:
+            yield from ((node, name, flows) for name, flows in relation.columns)
 
 
-def _ends_in(name: str, suffix: str) -> bool:
-    return f"_{name}".endswith(f"_{suffix}")
-
-
-def with_former_classes(lineage: Lineage, former: Lineage) -> DbtManifest:
+def with_former_classes(former: Lineage, lineage: Lineage) -> DbtManifest:
     """Return the manifest with the classes that its staging columns, or the fields in them, had in a former one."""
     classes: dict[str, str] = {}
     for node, name, fields in former.staging_columns():
@@ -102,12 +98,12 @@ def with_former_classes(lineage: Lineage, former: Lineage) -> DbtManifest:
         of_payload = {field for field in fields if field.split(".")[2] not in COPIES_OF_PAYLOAD}
         classes |= dict.fromkeys({f"{node.name}.{name}", *of_payload} if pii != AS_IS else (), pii)
     nodes = dict(lineage.manifest.nodes)
-    for staged, name, fields in lineage.staging_columns():
-        known = [classes[key] for key in (f"{staged.name}.{name}", *sorted(fields)) if key in classes]
-        node, column = nodes[staged.unique_id], staged.columns.get(name, Column())
+    for node, name, fields in lineage.staging_columns():
+        known = [classes[key] for key in (f"{node.name}.{name}", *sorted(fields)) if key in classes]
         if known:
-            column = replace(column, meta={**column.meta, "pii": known[0]})
-            nodes[node.unique_id] = replace(node, columns={**node.columns, name: column})
+            columns = nodes[node.unique_id].columns
+            column = replace(columns.get(name, Column()), meta={**node.column_meta(name), "pii": known[0]})
+            nodes[node.unique_id] = replace(node, columns={**columns, name: column})
     return replace(lineage.manifest, nodes=nodes)
 
 
@@ -183,25 +179,15 @@ def missing_subjects(lineage: Lineage) -> Iterator[Issue]:
 
 def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield the columns of exports that a quasi-identifier of staging flows into by value and whose yml is silent."""
-
-    def as_declared(node: Node, relation: Relation) -> Relation:
-        if node.schema != STAGING and node.compiled_code:
-            return relation
-        quasi = {name for name, column in node.columns.items() if column.meta.get(QUASI)}
-        flows = {name: frozenset({Flow(f"{node.name}.{name}", QUASI)}) for name in quasi}
-        return Relation(tuple((name.lower(), flows.get(name, NONE)) for name in node.columns))
-
-    for unique_id, relation in by_value(manifest, as_declared).items():
-        node = manifest.nodes.get(unique_id)
-        if node is None or not node.is_export:
-            continue
-        for name, flows in relation.columns:
-            if flows and not node.column_meta(name).get(QUASI):
-                sources = ", ".join(sorted(flow.column for flow in flows))
-                yield Issue(
-                    f"{node.name}.{name} holds {sources}, a quasi-identifier, which its yml does not declare",
-                    f"Set config.meta.{QUASI} of the column to true",
-                )
+    described = ((node, name, column) for node in manifest.nodes.values() for name, column in node.columns.items())
+    quasi = {f"{node.name}.{name}" for node, name, column in described if column.meta.get(QUASI)}
+    for node, name, flows in _readable_by_value(manifest):
+        sources = ", ".join(sorted({flow.column for flow in flows} & quasi))
+        if node.is_export and sources and not node.column_meta(name).get(QUASI):
+            yield Issue(
+                f"{node.name}.{name} holds {sources}, a quasi-identifier, which its yml does not declare",
+                f"Set config.meta.{QUASI} of the column to true",
+            )
 
 
 def undeclared_fields(manifest: DbtManifest, catalog: Catalog) -> Iterator[UndeclaredField]:

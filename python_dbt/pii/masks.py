@@ -33,9 +33,10 @@ class Mask:
 
 @dataclass(frozen=True)
 class Masks:
-    """The PII classes with their masks, how names of masked columns end, and what may read the masking key."""
+    """The PII classes and their masks, the types they take, the ends of masked names, and what may read the key."""
 
     classes: dict[str, tuple[str, ...]]
+    types: dict[str, list[str]]
     suffixes: dict[str, str]
     masks: tuple[Mask, ...]
     key_version: exp.Expr
@@ -61,6 +62,7 @@ def load() -> Masks:
     suffixes = json.loads(_rendered("mask_suffixes"))
     return Masks(
         classes,
+        json.loads(_rendered("pii_types")),
         {name: suffixes.get(name, name) for names in classes.values() for name in names if name != WHOLE},
         tuple(
             Mask(pii, name, _tree(_rendered("mask_as", VALUE, pii, name, SOURCE)))
@@ -78,8 +80,7 @@ def takes(pii: str, data_type: str | None) -> bool:
     """Return whether a column of a type, as Spark writes it, can have a class: its masks take it, or it is dropped."""
     if pii == AS_IS or not load().classes[pii]:
         return True
-    types = json.loads(_rendered("pii_types")).get(pii, ("string", "int", "bigint"))
-    return (data_type or "").lower() in types
+    return (data_type or "").lower() in load().types.get(pii, ("string", "int", "bigint"))
 
 
 def pseudonyms(value: str, pii: str, source: str, pads: str) -> list[str]:
