@@ -14,3 +14,12 @@
         {{ exported | select('in', of_mart) | sort | join(', ') }}
     {%- endif -%}
 {%- endmacro %}
+
+
+{# What made the masked values of a week: the key's version and a hash of the masks behind the mart. A change of either
+   is no late data. A unit test has no graph. #}
+{% macro masked_with(mart, key_version) %}
+    {%- set masks = masks_behind('model.' ~ model.package_name ~ '.' ~ mart)
+        if execute and model.resource_type != 'unit_test' -%}
+    nullif(concat_ws('-', cast(max({{ key_version or 'null' }}) as string){{ ", '" ~ local_md5(masks)[:8] ~ "'" if masks }}), '')
+{%- endmacro %}

@@ -30,15 +30,6 @@
 {% endmacro %}
 
 
-{# What made the masked values of a week: the key's version and a hash of the masks behind the mart. A change of either
-   is no late data. A unit test has no graph. #}
-{% macro masked_with(mart, key_version) %}
-    {%- set masks = masks_behind('model.' ~ model.package_name ~ '.' ~ mart)
-        if execute and model.resource_type != 'unit_test' -%}
-    nullif(concat_ws('-', cast(max({{ key_version or 'null' }}) as string){{ ", '" ~ local_md5(masks)[:8] ~ "'" if masks }}), '')
-{%- endmacro %}
-
-
 {# Raise if a mask has changed since an incremental table was built with it. One command must then build all that is
    masked: otherwise a table could be built from one with the former mask. #}
 {% macro require_same_masks() %}
