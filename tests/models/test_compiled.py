@@ -186,6 +186,25 @@ def test_the_fingerprint_of_a_week_follows_the_exported_columns(tmp_path: Path) 
     assert "added_to_mart" not in figures.read_text()
 
 
+def test_a_changed_mask_is_in_the_figures_of_what_it_masks_alone(tmp_path: Path) -> None:
+    """Figures that differ by it are no late data, as after a rotation of the key."""
+    copy_project(tmp_path)
+    masks = tmp_path / "macros" / "pii" / "masks.sql"
+
+    def hashes() -> dict[str, str]:
+        compile_models(tmp_path / "target", "ops_weekly_figures", directory=tmp_path)
+        [figures] = (tmp_path / "target" / "compiled").rglob("ops_weekly_figures.sql")
+        return dict(
+            re.findall(r"'(\w+)' as dataset_name.*?, '([0-9a-f]{8})'\), ''\) as key_version", figures.read_text(), re.S)
+        )
+
+    before = hashes()
+    assert len(before) == 5
+    masks.write_text(masks.read_text().replace("$1***", "$1+++"))
+    after = hashes()
+    assert {name for name in before if before[name] != after[name]} == {"product_sales"}
+
+
 def test_dbt_refuses_a_mart_that_reads_what_is_not_masked(tmp_path: Path) -> None:
     copy_project(tmp_path)
     logs = ("--target-path", str(tmp_path / "target"), "--log-path", str(tmp_path))

@@ -81,9 +81,10 @@ def test_a_week_is_due_when_its_figures_changed_and_until_it_was_exported(export
         assert exports.due(later) == {OLD: ["events"]}
     exports.note("events", OLD, later)
     assert exports.due(later) == {}
-    # A week that lost all its rows, and a rotated key.
+    # A week that lost all its rows, a rotated key and changed masks.
     assert exports.due({("events", NEW): figures()}) == {OLD: ["events"]}
-    assert exports.due(later | {("events", NEW): figures(key_version="v2", fingerprint="79")}) == {}
+    for version in ("v2", "v1-0a1b2c3d", None):
+        assert exports.due(later | {("events", NEW): figures(key_version=version, fingerprint="79")}) == {}
 
 
 def test_a_version_without_a_note_is_due(exports: Exports) -> None:
