@@ -39,7 +39,7 @@ class UndeclaredField:
 def unclassified(manifest: DbtManifest, with_types: bool = True) -> Iterator[Issue]:
     """Yield the staging columns whose yml declares no class, an unknown one, or one whose mask does not take the type.
 
-    Behind such a mask the column has no value: nothing leaks.
+    A wrong type stops no build, so only a check `with_types` reports it.
     """
     classes = load().classes
     for node in (model for model in manifest.models if model.schema == STAGING):
@@ -66,7 +66,8 @@ def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
         promised = [(mask, end) for mask, end in load().suffixes.items() if f"_{name}".endswith(f"_{end}")]
         for (mask, end), flow in product(promised, flows):
             is_kept = flow.mask == mask or (flow.mask is not None and end != mask)
-            if not (is_kept or flow.computed or flow.column.replace(".", "_").endswith(f"_{end}")):
+            # A seed holds no person, and has no source.
+            if flow.source and not (is_kept or flow.computed or flow.column.replace(".", "_").endswith(f"_{end}")):
                 holds = f"holds {flow.column} ({flow.pii}) {flow.mask or 'as it is'}"
                 remedy = f"Give {flow.column} the class that has this mask, or the column another name"
                 yield Issue(f"{node.name}.{name} {holds}, and its name promises {mask}", remedy)

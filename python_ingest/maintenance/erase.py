@@ -116,7 +116,7 @@ def find(catalog: Catalog, declarations: Iterable[Declaration], persons: Iterabl
 def everyone(
     catalog: Catalog, declarations: Iterable[Declaration], among: Iterable[Person] | None = None
 ) -> Iterator[Person]:
-    """Yield every person whose id is in a bronze table, or those `among` some, with each id as it landed."""
+    """Yield every person whose id is in a bronze table; `among` some, with each spelling of an id as it landed."""
     persons = None if among is None else list(among)
     for declaration in declarations:
         table = load_table(catalog, declaration.identifier)
@@ -125,7 +125,7 @@ def everyone(
             ids: set[str] = set()
             for rows in _rows(table, subject.columns) if not subject.through and wanted != set() else ():
                 for texts in (_texts(rows, column) for column in subject.columns):
-                    ids.update((texts if wanted is None else texts.filter(_is_in(texts, wanted))).to_pylist())
+                    ids.update((trimmed(texts) if wanted is None else texts.filter(_is_in(texts, wanted))).to_pylist())
             yield from (Person(subject.kind, text) for text in ids if text)
 
 

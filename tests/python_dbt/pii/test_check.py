@@ -314,7 +314,10 @@ TYPES = ["string", "int", "bigint", "float", "double", "boolean", "date", "times
 def small_manifest(schema: str, sql: str, **columns: Column) -> DbtManifest:
     """Return a staging model of some columns, and a model `mart` that reads it."""
     names = ", ".join(f"1 as {name}" for name in columns)
-    staged = Node("stg", "model", "stg", "staging", alias="stg", columns=columns, compiled_code=f"select {names}")
+    staged = Node(
+        *("stg", "model", "stg", "staging"),
+        alias="stg", columns=columns, compiled_code=f"select {names}", parents=["source.project.till.people"],
+    )  # fmt: skip
     code = f"select {sql} from staging.stg"
     mart = Node("mart", "model", "mart", schema, alias="mart", compiled_code=code, parents=["stg"])
     return DbtManifest({"stg": staged, "mart": mart})
