@@ -19,6 +19,7 @@
         'free_text': [],
         'gender': [],
         'street': [],
+        'unclassified': [],
     }) }}
 {%- endmacro %}
 

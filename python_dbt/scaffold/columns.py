@@ -1,193 +1,188 @@
-"""The columns of a new topic: names and types in staging, guessed PII classes, and what leaves the mask of each."""
+"""The columns of a new topic: names and types in staging, PII classes, and what leaves the mask of each."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
-from pyiceberg.types import DecimalType, IcebergType
+from sqlglot.dialects import Spark
 
-from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dbt.pii import masks
-from python_ingest.avro.expanded_schema import expand_schema
-from python_ingest.avro.walk import IncompatibleSchema
-from python_ingest.bronze.columns import landed_columns
-from python_ingest.declare.spark_types import children, in_spark
-from python_ingest.kafka.registry import Registered, Registry
+from python_dbt.scaffold.schema import Field, Topic
+from python_ingest.avro.walk import avro_type
+from python_ingest.declare.table_layout import METADATA_COLUMNS
 
-# Words of Spark SQL, as sqlfluff and sqlglot know them. RESERVED ones do not parse without quotes; KEYWORDS do, but as
-# the alias of a column they mislead a reader.
-RESERVED, KEYWORDS = (
-    frozenset((Path(__file__).parent / name).read_text().split()) for name in ("reserved.txt", "keywords.txt")
-)
-# By the name of a column in staging; of the others text is FREE_TEXT, which no mask lets out, and the rest is no PII.
-GUESSES = {
-    "email": r"e_?mail",
-    "customer": r"(customer|client|member)_?(id|number|no)$",
-    "user": r"user_?(id|number|no)$",
-    "card_expiration": r"expir",
-    "card_number": r"(card|cc|pan)_?(number|num|no)$",
-    "account": r"iban|account",
-    "postal_code": r"(zip|post|postal)_?(code)?$",
-    "street": r"street|address(_?line.*)?$",
-    "birth": r"birth|^dob$",
-    "gender": r"gender|^sex$",
-    "person_name": r"^name$|(first|last|full|middle|customer|user|client|member|contact|recipient)_?name",
-}
-FREE_TEXT = "free_text"
-# What staging makes of a landed type; all others stay. A file needs exact numbers.
+# The class of a column without a class given by --pii: no mask lets it out.
+UNCLASSIFIED = "unclassified"
+# How a description begins that the schema does not have: it holds for one topic alone.
+UNDOCUMENTED = "Field"
+# What staging makes of a landed type without personal data; all others stay. A file needs exact numbers.
 CASTS = {"int": "bigint", "float": "decimal(28,6)", "double": "decimal(28,6)", "timestamp_ntz": "timestamp"}
-# The end of a column's name, its type and the words for it behind a mask; of another mask, its name and text.
-MASKED = {
-    "pseudonym": (
-        "pseudonym",
-        "string",
-        "Pseudonym of {}: equal values have the same one, and it cannot be turned back.",
-    ),
-    "last_four": ("last_four", "string", "Last four digits of {}."),
-    "initials": ("masked", "string", "First letters of {}, each with three stars."),
-    "postal_area": ("area", "string", "First two characters of {}."),
-    "year": ("year", "int", "Year of {}."),
-    "month": ("month", "date", "First day of the month of {}."),
-}
-EXACT = re.compile(r"string|bigint|boolean|date|timestamp|decimal\(\d+,\d+\)")
+# What no model has, by the beginning of its type.
+UNUSED = {"array": "lists need a model that makes rows of them", "map": "maps", "binary": "bytes"}
+# How the name of a column behind a mask ends, and its type, where these are not the mask's name and text.
+SUFFIXES = {"initials": "masked", "postal_area": "area"}
+MASKED_TYPES = {"year": "int", "month": "date"}
+# Columns that the models have, whatever the topic.
+RESERVED = frozenset({*METADATA_COLUMNS, "is_event_time_valid", "key_version", "rank_in_key"})
+LONGEST_NAME = 50
 
 
 @dataclass(frozen=True)
 class Output:
-    """A column behind its mask: of its source's class and by `mask`, None if it is as it was."""
+    """A column behind the masks: of its source's class and by `mask`, None if it is as it was.
+
+    `leaf` is the field of the payload, if it is of one.
+    """
 
     name: str
     type: str
     description: str
-    pii: str
+    pii: str = masks.AS_IS
     mask: str | None = None
+    leaf: Field | None = None
 
 
 @dataclass(frozen=True)
 class Column:
-    """A field of the payload: as it lands, and as staging has it. `is_guessed` if its class is no input."""
+    """A leaf of the payload, as it lands and as staging has it; `taken` are names that no other column may have."""
 
-    field: str
-    landed: str
+    leaf: Field
     name: str
     pii: str
-    is_guessed: bool
     description: str
+    taken: frozenset[str]
+
+    @property
+    def as_is(self) -> str:
+        """Its type in staging if it is no personal data."""
+        return CASTS.get(self.leaf.type, self.leaf.type)
 
     @property
     def type(self) -> str:
-        """Its type in staging."""
-        return CASTS.get(self.landed, self.landed)
+        """Its type in staging. Personal data is carried as it is: the error of a cast would quote it."""
+        return self.as_is if self.pii == masks.AS_IS or self.leaf.type == "int" else self.leaf.type
 
     @property
     def cleaned(self) -> str:
         """What staging selects of what is no key: text trimmed, blanks NULL. Masks trim what they need to."""
         is_text = self.type == "string" and self.pii == masks.AS_IS
-        return f"{{{{ clean_text('{self.sql_field}') }}}} as {self.name}" if is_text else self.expression
+        return f"{{{{ clean_text('{self.sql_path}') }}}} as {self.name}" if is_text else self.expression
 
     @property
     def expression(self) -> str:
         """What staging selects of a key. Spark ignores case in names."""
-        value = self.sql_field
-        if self.type != self.landed:
+        value = self.sql_path
+        if self.type != self.leaf.type:
             value = f"try_cast({value} as {self.type.replace(',', ', ')})"
         return value if value == self.name else f"{value} as {self.name}"
 
     @property
-    def sql_field(self) -> str:
-        """Its name in bronze, in SQL."""
-        return f"`{self.field.lower()}`" if self.field.lower() in RESERVED else self.field.lower()
-
-    @property
-    def remark(self) -> str:
-        """What sqlfluff must overlook in the line of staging: it does not know all words that need quotes."""
-        return "  -- noqa: RF06" if self.sql_field.startswith("`") else ""
+    def sql_path(self) -> str:
+        """Its path in bronze, in SQL."""
+        return ".".join(name.lower() if _is_plain(name.lower()) else f"`{name}`" for name in self.leaf.path.split("."))
 
     @property
     def output(self) -> Output | None:
-        """What the masked model has of it; None if its class is dropped, or no file can hold its type."""
+        """What the masked model has of it; None if its class is dropped."""
         allowed = masks.load().classes[self.pii]
-        if not allowed or (self.pii == masks.AS_IS and not EXACT.fullmatch(self.type)):
+        if not allowed:
             return None
         if self.pii == masks.AS_IS:
-            return Output(self.name, self.type, self.description, self.pii)
+            return Output(self.name, self.type, self.description, leaf=self.leaf)
         mask = allowed[0]
-        end, its_type, words = MASKED.get(mask, (mask, "string", f"`{mask}` of {{}}."))
-        return Output(f"{self.name}_{end}", its_type, words.format(self.name), self.pii, mask)
+        name = unique(f"{self.name}_{SUFFIXES.get(mask, mask)}", self.taken)
+        words = f"{mask.replace('_', ' ').capitalize()} of {self.name}."
+        return Output(name, MASKED_TYPES.get(mask, "string"), words, self.pii, mask, self.leaf)
 
 
-def read(settings: Settings, topic: str, classes: Mapping[str, str]) -> tuple[str, str, list[Column]]:
-    """Return how a topic's keys are decoded, the type of `kafka_key`, and its columns by the newest schema.
+def unused(topic: Topic) -> dict[str, str]:
+    """Return by path what no model has: no column of a file holds it."""
+    types = {leaf.path: re.split(r"\W", leaf.type)[0] for leaf in topic.leaves}
+    return {path: UNUSED[its_type] for path, its_type in types.items() if its_type in UNUSED}
 
-    `classes` are PII classes by column; a column that it does not name gets a guess.
+
+def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, str]) -> list[Column]:
+    """Return a topic's columns.
+
+    `classes` are PII classes by column. `described` are the columns of the project with their descriptions: a field
+    that has another one gets another name.
 
     Raises:
-        UserError: the registry has no Avro schema of the topic, or a class or column is unknown.
+        UserError: a class or column is unknown, or no mask of the class takes the column's type.
     """
-    registry = Registry(settings, wait=0)
-    value, key = (registry.latest(f"{topic}-{side}") for side in ("value", "key"))
-    if value is None:
-        raise UserError(
-            f"The schema registry has no subject {topic}-value", "Register the topic's schema, or check its name"
-        )
-    key_type = _landed("key", topic, key[1])["kafka_key"] if key and key[1].schema_type == "AVRO" else None
-    return (
-        "avro" if key_type else "string",
-        in_spark(key_type) if key_type else "string",
-        columns(_landed("value", topic, value[1]), _documented(value[1].text), topic, classes),
-    )
-
-
-def columns(
-    landed: Mapping[str, IcebergType], documented: Mapping[str, str], topic: str, classes: Mapping[str, str]
-) -> list[Column]:
-    """Return columns from landed types and the schema's documentation of fields; raises as `read`."""
-    payload_columns = []
-    for field, its_type in landed.items():
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field).lower().strip("_")
-        name = f"{name}_value" if name in RESERVED | KEYWORDS or not name[:1].isalpha() else name
-        landed_type = in_spark(its_type)
-        if isinstance(its_type, DecimalType):
-            landed_type = landed_type.replace(" ", "")
-        description = documented.get(field) or f"Field {field} of topic {topic}, as its producer writes it."
-        pii = classes.get(name) or _guess(name, landed_type)
-        payload_columns.append(Column(field, landed_type, name, pii, name not in classes, description))
-    names = [column.name for column in payload_columns]
+    leaves = [leaf for leaf in topic.leaves if leaf.path not in unused(topic)]
+    fields = {field.path.lower() for field in topic.fields}
+    names: dict[str, Field] = {}
+    for leaf in leaves:
+        own, is_documented = description(topic, leaf), topic.described(leaf.path) is not None
+        others = {
+            other
+            for other, text in described.items()
+            if text != own and (is_documented or text.startswith(UNDOCUMENTED))
+        }
+        others |= fields - {leaf.path.lower()}
+        names[unique(_snake_case(leaf.path), RESERVED | sql_words() | names.keys() | others)] = leaf
     for name, pii in classes.items():
         if name not in names:
-            raise UserError(f"Topic {topic} has no column {name}", f"Choose from {', '.join(names)}")
+            raise UserError(f"Topic {topic.name} has no column {name}", f"Choose from {', '.join(names)}")
         if pii not in masks.load().classes:
             raise UserError(f"There is no PII class {pii}", f"Choose from {', '.join(masks.load().classes)}")
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise UserError(
-            f"Two fields of {topic} are {', '.join(sorted(twice))} in staging", "Write these models by hand"
-        )
-    return payload_columns
+    for name, leaf in names.items():
+        if (pii := classes.get(name, UNCLASSIFIED)) not in offered(leaf.type):
+            raise UserError(
+                f"No mask of the class {pii} takes {name}, a {leaf.type}",
+                f"Choose from {', '.join(offered(leaf.type))}",
+            )
+    return [
+        Column(leaf, name, classes.get(name, UNCLASSIFIED), description(topic, leaf), RESERVED | names.keys())
+        for name, leaf in names.items()
+    ]
 
 
-def _guess(name: str, landed: str) -> str:
-    if not EXACT.fullmatch(CASTS.get(landed, landed)):
-        return FREE_TEXT
-    matches = (pii for pii, pattern in GUESSES.items() if re.search(pattern, name))
-    return next(matches, FREE_TEXT if landed == "string" else masks.AS_IS)
+def offered(landed: str) -> list[str]:
+    """Return the PII classes whose masks take a type, and those that are dropped."""
+    return [pii for pii in masks.load().classes if masks.takes(pii, landed)]
 
 
-def _landed(side: str, topic: str, registered: Registered) -> Mapping[str, IcebergType]:
-    remedy = "Only Avro is landed, by the types of docs/type-mapping.md"
-    if registered.schema_type != "AVRO":
-        raise UserError(f"The schema {topic}-{side} is {registered.schema_type}", remedy)
+def description(topic: Topic, leaf: Field) -> str:
+    """Return the documentation of a field in its schema, or else what is known of it."""
+    if doc := topic.described(leaf.path):
+        return doc
+    words = [avro_type(leaf.avro)]
+    if isinstance(leaf.avro, dict):
+        details = (leaf.avro.get("logicalType"), leaf.avro.get("precision"), leaf.avro.get("scale"))
+        words += [str(detail) for detail in details if detail is not None]
+    symbols = f", one of {', '.join(leaf.symbols)}" if leaf.symbols else ""
+    is_there = "optional" if leaf.is_optional else "required"
+    return f"{UNDOCUMENTED} {leaf.path} of {topic.name}: Avro {' '.join(words)}, {is_there}{symbols}."
+
+
+def unique(name: str, taken: frozenset[str] | set[str]) -> str:
+    """Return a name that is not taken, with `_value` behind it as often as it takes."""
+    while name in taken:
+        name = f"{name}_value"
+    return name
+
+
+@cache
+def sql_words() -> frozenset[str]:
+    """Return the words of Spark SQL, as sqlfluff and the proof know them: reserved or not, they are unfit as names."""
     try:
-        return children(landed_columns(side, expand_schema(registered.text, registered.references)))
-    except IncompatibleSchema as error:
-        raise UserError(f"The schema {topic}-{side} cannot be landed: {error}", remedy) from None
+        from sqlfluff.core import dialect_selector  # noqa: PLC0415 - a package of developers
+    except ImportError:
+        raise UserError("`lakehouse scaffold` needs sqlfluff", "Run it in a checkout, after `make setup`") from None
+    words = map(dialect_selector("sparksql").sets, ("reserved_keywords", "unreserved_keywords"))
+    return frozenset(word.lower() for word in set().union(Spark.Tokenizer.KEYWORDS, *words) if word.isidentifier())
 
 
-def _documented(text: str) -> dict[str, str]:
-    """Return the documentation of an Avro record's fields, by name, but for what dbt would render."""
-    schema = json.loads(text)
-    fields = schema.get("fields", []) if isinstance(schema, dict) else []
-    texts = {field["name"]: " ".join(str(field.get("doc", "")).split()) for field in fields}
-    return {name: words for name, words in texts.items() if words and "{" not in words}
+def _snake_case(path: str) -> str:
+    """Return a name of a to z, digits and underscores."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path).lower()
+    name = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+    return (name if name[:1].isalpha() else f"field_{name}").strip("_")[:LONGEST_NAME].strip("_")
+
+
+def _is_plain(name: str) -> bool:
+    return bool(re.fullmatch(r"[a-z][a-z0-9_]*", name)) and name not in sql_words()

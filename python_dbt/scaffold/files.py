@@ -1,7 +1,6 @@
 """Writes the models of a new topic into the project, and their lines into the lists of macros/topics.sql."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
@@ -12,22 +11,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from python_common.errors import UserError
 from python_dbt.pii import masks
-from python_dbt.scaffold.columns import Column
+from python_dbt.scaffold.columns import UNCLASSIFIED, Column, Output, description, unique, unused
+from python_dbt.scaffold.schema import Topic
 from python_ingest.declare.spark_types import in_spark
 from python_ingest.declare.table_layout import METADATA_COLUMNS
 from python_ingest.declare.topics import read_declarations
 
-POSITION = {
-    name: in_spark(METADATA_COLUMNS[name])
-    for name in (
-        "kafka_timestamp",
-        "kafka_generation",
-        "kafka_partition",
-        "kafka_offset",
-        "ingest_batch",
-        "ingested_at",
-    )
-}
+METADATA = {name: in_spark(column) for name, column in METADATA_COLUMNS.items()}
+POSITION = ("kafka_timestamp", "kafka_generation", "kafka_partition", "kafka_offset", "ingest_batch", "ingested_at")
 DOCS = Path("models/docs/columns.md")
 TOPICS = Path("macros/topics.sql")
 # What a line of a list comes before, and the line.
@@ -43,6 +34,8 @@ LISTS = (
         "\n            week='<< new.week >>'<< \", key_version='key_version'\" if new.has_pseudonyms else '' >>),",
     ),
 )
+# The longest lines that `make lint` passes.
+LONGEST_SQL, LONGEST_YAML = 100, 200
 
 
 class UpTo(StrEnum):
@@ -60,11 +53,9 @@ class New:
     `key_column` identifies a row, None if each record is one; `at_column` has the event time, None for the record's.
     """
 
-    topic: str
+    topic: Topic
     source: str
     entity: str
-    key_format: str
-    key_type: str
     columns: list[Column]
     key_column: Column | None
     at_column: Column | None
@@ -72,7 +63,7 @@ class New:
     @property
     def table(self) -> str:
         """The bronze table."""
-        name = re.sub(r"\W", "_", self.topic).lower()
+        name = re.sub(r"\W", "_", self.topic.name).lower()
         return name if name[0].isalpha() else f"topic_{name}"
 
     @property
@@ -87,40 +78,50 @@ class New:
         }
 
     @property
+    def landed(self) -> str:
+        """The rows of bronze in staging's SQL: no field has this name."""
+        return unique("landed", {field.path.lower() for field in self.topic.fields})
+
+    @cached_property
     def key(self) -> str:
         """The column that identifies a row."""
-        return self.key_column.name if self.key_column else f"{self.entity.removesuffix('s')}_key"
+        return self.key_column.name if self.key_column else self._new(f"{self.entity.removesuffix('s')}_key")
 
-    @property
+    @cached_property
     def at(self) -> str:
         """The column of the event time."""
-        return self.at_column.name if self.at_column else "recorded_at"
+        return self.at_column.name if self.at_column else self._new("recorded_at")
 
-    @property
+    @cached_property
     def week(self) -> str:
         """The column of the week."""
-        return f"{self.at.removesuffix('_at')}_week"
+        return self._new(f"{self.at.removesuffix('_at')}_week")
+
+    def _new(self, name: str) -> str:
+        """Return a name that no column of the payload has, behind its mask or before."""
+        outputs = {column.output.name for column in self.columns if column.output}
+        return unique(name, outputs | {column.name for column in self.columns})
 
     @property
-    def metadata(self) -> dict[str, str]:
-        """The columns of the ingester, with their types."""
-        return {name: in_spark(column) for name, column in METADATA_COLUMNS.items()} | {"kafka_key": self.key_type}
+    def unused(self) -> dict[str, str]:
+        """The fields that no model has, with the reason."""
+        return unused(self.topic)
 
     @property
     def subjects(self) -> dict[str, list[str]]:
         """The fields with the id of a person, by class."""
         persons = [column for column in self.columns if column.pii in ("user", "customer")]
-        return {one.pii: [other.field for other in persons if other.pii == one.pii] for one in persons}
+        return {one.pii: [other.leaf.path for other in persons if other.pii == one.pii] for one in persons}
 
     @cached_property
-    def staged(self) -> list[tuple[str, str, str, bool]]:
-        """The columns of staging: name, type, class, and whether that is guessed."""
+    def staged(self) -> list[tuple[str, str, str]]:
+        """The columns of staging: name, type and class."""
+        others = [*([] if self.at_column else [(self.at, "timestamp")]), ("is_event_time_valid", "boolean")]
+        others += [(name, METADATA[name]) for name in POSITION]
         return [
-            *([] if self.key_column else [(self.key, "string", masks.AS_IS, False)]),
-            *((column.name, column.type, column.pii, column.is_guessed) for column in self.columns),
-            *([] if self.at_column else [(self.at, "timestamp", masks.AS_IS, False)]),
-            ("is_event_time_valid", "boolean", masks.AS_IS, False),
-            *((name, its_type, masks.AS_IS, False) for name, its_type in POSITION.items()),
+            *([] if self.key_column else [(self.key, "string", masks.AS_IS)]),
+            *((column.name, column.type, column.pii) for column in self.columns),
+            *((name, its_type, masks.AS_IS) for name, its_type in others),
         ]
 
     @property
@@ -129,83 +130,62 @@ class New:
         return any(column.output and column.output.mask == "pseudonym" for column in self.columns)
 
     @cached_property
-    def outputs(self) -> list[tuple[str, str]]:
-        """The columns behind the masks, with their types."""
+    def outputs(self) -> list[Output]:
+        """The columns behind the masks."""
+        key = Output(self.key, "string", "Kafka partition and offset of the record, which has no other key.")
+        at = Output(self.at, "timestamp", "Kafka timestamp of the record, because it has no event time.")
         return [
-            *([] if self.key_column else [(self.key, "string")]),
-            *((column.output.name, column.output.type) for column in self.columns if column.output),
-            *([("key_version", "string")] if self.has_pseudonyms else []),
-            *([] if self.at_column else [(self.at, "timestamp")]),
-            ("is_event_time_valid", "boolean"),
+            *([] if self.key_column else [key]),
+            *(column.output for column in self.columns if column.output),
+            *([Output("key_version", "string", "")] if self.has_pseudonyms else []),
+            *([] if self.at_column else [at]),
+            Output("is_event_time_valid", "boolean", ""),
         ]
 
     @property
-    def published(self) -> list[tuple[str, str]]:
-        """The columns of the export but for the week: an event with a week has a valid time."""
-        return [(name, its_type) for name, its_type in self.outputs if name != "is_event_time_valid"]
-
-    @property
-    def required(self) -> set[str]:
-        """The columns of the mart that are never NULL."""
-        return {self.key, "key_version", "is_event_time_valid", *([] if self.at_column else [self.at])}
-
-    def declared(self, name: str, is_required: bool) -> str:
-        """Return the config.meta of a column of the export."""
-        outputs = {column.output.name: column.output for column in self.columns if column.output and column.output.mask}
-        output = outputs.get(name)
-        entries = []
-        if output:
-            entries += [f"pii: {output.pii}", f"mask: {output.mask}"]
-            entries += [f"subjects: [{self.source}.{output.pii}]"] if output.pii in self.subjects else []
-        entries += ["unit: UTC instant"] if name == self.at else []
-        entries += [] if is_required else ['nullable: "optional in the source"']
-        return ", ".join(entries)
-
-    def example(self, number: int) -> str:
-        """Return a value of the key for a unit test."""
-        return str(number) if self.key_column and self.key_column.type == "bigint" else f"key{number}"
-
-    def described(self) -> Iterator[tuple[str, str]]:
-        """Yield columns that need a description, and a first one."""
-        yield self.key, "Kafka partition and offset of the record, because it has no key."
-        for column in self.columns:
-            yield column.name, column.description
-            if column.output and column.output.mask:
-                yield column.output.name, column.output.description
-        yield self.at, "Kafka timestamp of the record, because it has no event time."
-        yield self.week, f"ISO week of {self.at}, for instance 2026-W47; it begins on Monday at 00:00 UTC."
+    def descriptions(self) -> dict[str, str]:
+        """The descriptions of its columns."""
+        return {
+            **{column.name: column.description for column in self.columns},
+            **{output.name: output.description for output in self.outputs if output.description},
+            self.week: f"ISO week of {self.at}, for instance 2026-W47; it begins on Monday at 00:00 UTC.",
+        }
 
 
 def new_topic(
-    topic: str,
-    source: str,
-    entity: str,
-    columns: tuple[str, str, list[Column]],
-    key: str | None,
-    at: str | None,
+    topic: Topic, source: str, entity: str, columns: list[Column], key: str | None = None, at: str | None = None
 ) -> New:
-    """Return a new topic from its columns, as `columns.read` has them; a UserError if a name or column is unfit."""
-    if not re.fullmatch("[a-z]+", source):
-        raise UserError(f"'{source}' is not a source name", "Use a to z")
+    """Return a new topic from its columns; a UserError if a name or column is unfit."""
+    if not re.fullmatch("[a-z][a-z0-9]*(_[a-z0-9]+)*", source):
+        raise UserError(f"'{source}' is not a source name", "Use a to z, digits and _, for instance crm2")
     if not re.fullmatch("[a-z][a-z_]*s", entity):
         raise UserError(f"'{entity}' is not a plural name", "Use a plural of a to z and _, for instance returns")
-    key_format, key_type, payload_columns = columns
-    first = next((one.name for one in payload_columns if one.type == "timestamp" and one.pii == masks.AS_IS), None)
-    key_column = _column(payload_columns, key, ("string", "bigint"))
-    at_column = _column(payload_columns, at or first, ("timestamp",))
-    return New(topic, source, entity, key_format, key_type, payload_columns, key_column, at_column)
+    first = next((one.name for one in columns if one.type == "timestamp" and one.pii == masks.AS_IS), None)
+    key_column = _column(columns, key, "key", ("string", "bigint"))
+    return New(topic, source, entity, columns, key_column, _column(columns, at or first, "at", ("timestamp",)))
 
 
-def _column(columns: list[Column], name: str | None, types: tuple[str, ...]) -> Column | None:
+def _column(columns: list[Column], name: str | None, option: str, types: tuple[str, ...]) -> Column | None:
     if name is None:
         return None
-    fit = {column.name: column for column in columns if column.type in types and column.pii == masks.AS_IS}
+    fit = {one.name: one for one in columns if one.as_is in types and one.pii in (masks.AS_IS, UNCLASSIFIED)}
     if name not in fit:
-        names = ", ".join(fit) or "none: leave the option out, or give a column the class none"
         raise UserError(
-            f"{name} is not a column of type {' or '.join(types)} without personal data", f"Choose from {names}"
+            f"{name} is not a column of type {' or '.join(types)} without personal data",
+            f"Choose --{option} from {', '.join(fit)}" if fit else f"Leave --{option} out",
+        )
+    if fit[name].pii == UNCLASSIFIED:
+        raise UserError(
+            f"--{option} {name} would be published, and {name} has no class",
+            f"Add --pii {name}={masks.AS_IS} if it is no personal data, or else leave --{option} out",
         )
     return fit[name]
+
+
+def described(project: Path) -> dict[str, str]:
+    """Return the descriptions that a project has, by column."""
+    blocks = re.findall(r"{% docs (\w+) %}\n(.*?)\n{% enddocs %}", (project / DOCS).read_text(), re.DOTALL)
+    return dict(blocks)
 
 
 def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
@@ -217,8 +197,11 @@ def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
         UserError: a model of its name is there, or a list has another form than the released one.
     """
     for other in read_declarations(project / "models"):
-        if new.topic == other.topic or f"bronze.{new.table}" == other.identifier:
-            raise UserError(f"{other.topic} is declared already, with the table {other.identifier}", "Edit its models")
+        if new.topic.name == other.topic or f"bronze.{new.table}" == other.identifier:
+            raise UserError(
+                f"{other.topic} is declared already, with the table {other.identifier}",
+                "Edit its models; or delete the table from its source file if it has none",
+            )
     texts = {Path(file): _rendered(template, new) for file, template in _files(new, up_to).items()}
     if there := [str(file) for file in texts if (project / file).exists()]:
         raise UserError(f"{', '.join(there)}: there already", "Choose another --entity or --source, or delete them")
@@ -236,11 +219,9 @@ def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
             )
         added = _environment().from_string(line).render(new=new)
         texts[TOPICS] = texts[TOPICS].replace(before, added + before)
-    docs = (project / DOCS).read_text()
-    for name, description in new.described():
-        if f"{{% docs {name} %}}" not in docs:
-            docs += f"\n{{% docs {name} %}}\n{description}\n{{% enddocs %}}\n"
-    texts[DOCS] = docs
+    texts[DOCS] = (project / DOCS).read_text()
+    for name in sorted(new.descriptions.keys() - described(project).keys()):
+        texts[DOCS] += f"\n{{% docs {name} %}}\n{new.descriptions[name]}\n{{% enddocs %}}\n"
     for file, text in texts.items():
         (project / file).parent.mkdir(parents=True, exist_ok=True)
         (project / file).write_text(text)
@@ -265,27 +246,31 @@ def _files(new: New, up_to: UpTo) -> dict[str, str]:
 def _environment() -> Environment:
     # What dbt renders is in the text of these templates.
     environment = Environment(  # noqa: S701 - SQL and YAML
+        *("<%", "%>", "<<", ">>", "<#", "#>"),
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    environment.filters["quoted"] = _quoted
+    environment.filters |= {"yaml": _yaml, "sql": _sql}
+    environment.globals |= {"metadata": METADATA, "description": description}
     return environment
 
 
-def _quoted(text: str) -> str:
-    """Return a text as YAML has it: of some words, such as no and 1, it makes something else."""
-    is_plain = re.fullmatch(r"[\w.-]+", text) and isinstance(yaml.safe_load(text), str)
-    return text if is_plain else f"'{text}'"
+def _yaml(value: object, indent: int = 10) -> str:
+    """Return a value in YAML, in lines of about 150 characters."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=150 - indent)
+    return text.removesuffix("...\n").strip().replace("\n", "\n" + indent * " ")
+
+
+def _sql(line: str, indent: int = 8) -> str:
+    """Return a line of SQL with what sqlfluff must overlook: it knows other words, and no name can be broken."""
+    rules = [*(["RF06"] if "`" in line else []), *(["LT05"] if indent + len(line) + 17 > LONGEST_SQL else [])]
+    return f"{line}  -- noqa: {','.join(rules)}" if rules else line
 
 
 def _rendered(template: str, new: New) -> str:
-    return _environment().get_template(template).render(new=new)
+    text = _environment().get_template(template).render(new=new)
+    is_long = template.endswith(".yml.j2") and any(len(line) > LONGEST_YAML for line in text.splitlines())
+    return f"      # yamllint disable rule:line-length\n{text}" if is_long else text

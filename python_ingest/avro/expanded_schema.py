@@ -51,13 +51,15 @@ class NoColumn(IncompatibleSchema):
     """A type that no column can have. It costs the record's field that holds it; outside of a record, the schema."""
 
 
-def expand_schema(text: str, references: Sequence[str] = ()) -> AvroSchema:
+def expand_schema(text: str, references: Sequence[str] = (), docs: dict[str, str] | None = None) -> AvroSchema:
     """Return the form of a registered schema; `references` are the texts of the schemas it refers to.
+
+    `docs` gets the documentation of each field that has one, by path.
 
     Raises:
         IncompatibleSchema: it is not an Avro schema, has too many leaves, or no column can hold its outermost type.
     """
-    expander = _Expander()
+    expander = _Expander({} if docs is None else docs)
     try:
         for document in map(json.loads, (*references, text)):
             expander.define(document, "")
@@ -98,7 +100,8 @@ def full_name(text: str) -> str:
 
 
 class _Expander:
-    def __init__(self) -> None:
+    def __init__(self, docs: dict[str, str]) -> None:
+        self._docs = docs
         self._named: dict[str, tuple[AvroType, str]] = {}
         # The records that the current path is in, and their names in the form.
         self._open: dict[str, str] = {}
@@ -206,6 +209,8 @@ class _Expander:
 
     def _field(self, field: AvroField, siblings: list[str], namespace: str, path: str) -> AvroField:
         leaves = self._leaves
+        if isinstance(doc := field.get("doc"), str):
+            self._docs[path] = doc
         try:
             form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, path))
         except NoColumn as error:

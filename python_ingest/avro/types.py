@@ -15,6 +15,7 @@ class AvroField(TypedDict):
     type: "AvroSchema"
     aliases: NotRequired[list[str]]
     default: NotRequired[object]
+    doc: NotRequired[str]
     optional: NotRequired[bool]
     omitted: NotRequired[str]
 

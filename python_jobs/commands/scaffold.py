@@ -7,7 +7,7 @@ import typer
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import from_environment
 from python_common.output import console, print_table
-from python_dbt.scaffold import columns, files
+from python_dbt.scaffold import columns, files, schema
 
 # An option may follow the topic.
 app = typer.Typer(
@@ -31,23 +31,33 @@ def scaffold(
         typer.Option(help="The class of a column, sku=none for instance; repeatable.", metavar="COLUMN=CLASS"),
     ] = None,
     up_to: Annotated[files.UpTo, typer.Option(help="The last model to write.")] = files.UpTo.EXPORT,
+    subject: Annotated[
+        str | None, typer.Option(help="The registry's subject of the values. Default: as declared, else TOPIC-value.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show columns and classes, and write nothing.")] = False,
 ) -> None:
     """Write the models of a new topic, from its registered schema to a weekly CSV file, to be edited.
 
-    Classes of personal data that --pii does not give are guessed; text without a known name is excluded from marts.
+    A column without a class of personal data, which --pii gives, is in no mart, whatever its type.
     """
     entries = [entry.partition("=") for entry in pii or ()]
     if not all(name and pii_class for name, _, pii_class in entries):
         raise typer.BadParameter("--pii is written as COLUMN=CLASS, for instance sku=none")
-    classes = {name: pii_class for name, _, pii_class in entries}
-    new = files.new_topic(topic, source, entity, columns.read(from_environment(), topic, classes), key, at)
-    rows = (
-        (one.name, one.type, f"{one.pii}{' (guessed)' if one.is_guessed else ''}", one.output and one.output.name)
-        for one in new.columns
-    )
+    described = files.described(PROJECT_ROOT)
+    registered = schema.read(from_environment(), topic, subject)
+    payload = columns.columns(registered, {name: pii_class for name, _, pii_class in entries}, described)
+    rows = [(one.name, one.type, one.pii, one.output and one.output.name) for one in payload]
+    rows += [(path, "", reason, None) for path, reason in {**columns.unused(registered), **registered.omitted}.items()]
     print_table(("column", "type in staging", "class", "in the mart"), rows)
+    if unclassified := [one for one in payload if one.pii == columns.UNCLASSIFIED]:
+        console.print("In no mart until classified; `none` if it is no personal data, which any type may be:")
+        for landed in dict.fromkeys(one.leaf.type for one in unclassified):
+            console.print(f"  {landed}: {', '.join(columns.offered(landed))}")
+        console.print(f"  {' '.join(f'--pii {one.name}=CLASS' for one in unclassified)}")
+    new = files.new_topic(registered, source, entity, payload, key, at)
     console.print(f"one row per {new.key}, in the week of {new.at}")
+    if shared := [name for name, text in new.descriptions.items() if described.get(name, text) != text]:
+        console.print(f"Check that {files.DOCS} describes these: {', '.join(shared)}")
     if dry_run:
         return
     for file in files.write(PROJECT_ROOT, new, up_to):

@@ -1,4 +1,4 @@
-"""The models that a scaffold writes: columns, guesses, and what is refused. An end-to-end test builds them."""
+"""The models that a scaffold writes: columns, classes, and what is refused. An end-to-end test builds them."""
 
 import json
 import os
@@ -7,61 +7,65 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlglot
 import yaml
-from sqlfluff.dialects.dialect_sparksql_keywords import RESERVED_KEYWORDS, UNRESERVED_KEYWORDS
-from sqlglot import exp
-from sqlglot.dialects import Spark
+from pyspark.sql import SparkSession
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.manifest import DbtManifest
 from python_dbt.pii import check, masks, proof
-from python_dbt.scaffold import columns, files
+from python_dbt.scaffold import columns, files, schema
 from python_dbt.scaffold.columns import Column
 from python_dbt.scaffold.files import New, UpTo
-from python_ingest.avro.expanded_schema import expand_schema
-from python_ingest.bronze.columns import landed_columns
+from python_dbt.scaffold.schema import Topic
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
-from tests.support.seeds import SEED
+from python_ingest.kafka.registry import Registered
+from tests.support.schemas import LEAVES, random_record
+from tests.support.seeds import SEED, seeds
 from tests.support.topic_fixture import record
 
 pytestmark = pytest.mark.unit
 
 TIME = {"type": "long", "logicalType": "timestamp-micros"}
-EVERY_TYPE = record(
-    "every",
-    a_boolean="boolean",
-    an_int="int",
-    a_long="long",
-    a_float="float",
-    a_double="double",
-    a_text="string",
-    some_bytes="bytes",
-    a_list={"type": "array", "items": "string"},
-    a_map={"type": "map", "values": "long"},
-    a_record=record("inner", name="string"),
-    a_day={"type": "int", "logicalType": "date"},
-    a_decimal={"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
-    a_local_time={"type": "long", "logicalType": "local-timestamp-micros"},
-    kafka_offset="long",
-)
+COLOUR = {"type": "enum", "name": "Colour", "symbols": ["NO", "on", "RED"]}
+KEYS = [("string", "string"), ("bytes", "binary"), ("avro", "struct<`order`: bigint>"), ("avro", "bigint")]
 
 
-def columns_of(schema: dict[str, Any], **classes: str) -> list[Column]:
-    landed = children(landed_columns("value", expand_schema(json.dumps(schema))))
-    return columns.columns(landed, {}, "topic", classes)
+def topic_of(avro: Any, name: str = "topic", **of_key: str) -> Topic:
+    return Topic(name, *schema.landed("value", "subject", Registered("AVRO", json.dumps(avro))), **of_key)
 
 
-def new(schema: dict[str, Any], key: str | None = None, at: str | None = None, **classes: str) -> New:
-    payload = ("string", "string", columns_of(schema, **classes))
-    return files.new_topic("shop.returns", "returns", "product_returns", payload, key, at)
+def columns_of(avro: Any, **classes: str) -> list[Column]:
+    return columns.columns(topic_of(avro), classes, {})
+
+
+def new(avro: Any, key: str | None = None, at: str | None = None, **classes: str) -> New:
+    topic = topic_of(avro, "shop.returns")
+    return files.new_topic(topic, "crm2", "product_returns", columns.columns(topic, classes, {}), key, at)
+
+
+def new_at_random(seed: str, project: Path) -> New:
+    """Return a topic of any schema, with classes that are offered, and any key that can be one."""
+    rng = random.Random(seed)
+    key_format, key_type = rng.choice(KEYS)
+    topic = topic_of(random_record(rng), f"{seed}.Topic", key_format=key_format, key_type=key_type)
+    described = files.described(project)
+    classes = {
+        one.name: rng.choice([*columns.offered(one.leaf.type), *[masks.AS_IS] * 6])
+        for one in columns.columns(topic, {}, described)
+    }
+    payload = columns.columns(topic, classes, described)
+    keys = [one.name for one in payload if one.pii == masks.AS_IS and one.type in ("string", "bigint")]
+    entity = f"views_{''.join(rng.choices('abcdefghij', k=8))}s"
+    return files.new_topic(topic, f"crm{rng.randrange(3)}", entity, payload, rng.choice([None, *keys]))
 
 
 @pytest.fixture
@@ -73,111 +77,230 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("avro", LEAVES, ids=json.dumps)
+def test_an_unclassified_column_is_in_no_mart(avro: Any) -> None:
+    topic = new(record("one", phone=avro, ssn=["null", avro]))
+    assert {one.pii for one in topic.columns} <= {"unclassified"}
+    assert {output.name for output in topic.outputs} == {"product_return_key", "recorded_at", "is_event_time_valid"}
+    assert not masks.load().classes["unclassified"]
+
+
 @pytest.mark.parametrize(
-    ("name", "guess"),
+    ("avro", "landed", "as_is"),
     [
-        ("email", "email"),
-        ("contactEmail", "email"),
-        ("customerId", "customer"),
-        ("customer_number", "customer"),
-        ("userid", "user"),
-        ("cc_number", "card_number"),
-        ("cardExpiration", "card_expiration"),
-        ("iban", "account"),
-        ("postalCode", "postal_code"),
-        ("zip", "postal_code"),
-        ("address_line_1", "street"),
-        ("date_of_birth", "birth"),
-        ("gender", "gender"),
-        ("firstName", "person_name"),
-        ("name", "person_name"),
-        # The name does not show the content.
-        ("remark", "free_text"),
-        ("sku", "free_text"),
-        ("address_id", "free_text"),
+        ("boolean", "boolean", "boolean"),
+        ("int", "int", "bigint"),
+        ("long", "bigint", "bigint"),
+        ("float", "float", "decimal(28,6)"),
+        ("double", "double", "decimal(28,6)"),
+        ("string", "string", "string"),
+        (COLOUR, "string", "string"),
+        (TIME, "timestamp", "timestamp"),
+        ({"type": "int", "logicalType": "date"}, "date", "date"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, "timestamp_ntz", "timestamp"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "decimal(9,2)", "decimal(9,2)"),
     ],
 )
-def test_text_has_the_class_of_its_name_or_is_excluded(name: str, guess: str) -> None:
-    [column] = columns_of(record("one", **{name: ["null", "string"]}))
-    assert (column.pii, column.is_guessed) == (guess, True)
+def test_a_file_has_the_type_of_a_column(avro: Any, landed: str, as_is: str) -> None:
+    [column] = columns_of(record("one", a=avro), a="none")
+    assert (column.leaf.type, column.output.type) == (landed, as_is)
+    # An error of a cast would quote personal data; the proof knows that a cast to bigint has none.
+    [dropped] = columns_of(record("one", a=avro))
+    assert dropped.type == (as_is if landed == "int" else landed)
 
 
-def test_every_guess_is_a_class_and_every_mask_has_a_name() -> None:
-    classes = masks.load().classes
-    assert {*columns.GUESSES, columns.FREE_TEXT} <= classes.keys()
-    assert {mask for names in classes.values() for mask in names} - {"as_is"} == columns.MASKED.keys()
+@pytest.mark.parametrize("avro", LEAVES, ids=json.dumps)
+def test_a_class_needs_a_mask_that_takes_the_type(avro: Any) -> None:
+    for pii in masks.load().classes:
+        [leaf] = topic_of(record("one", birth_year=avro)).leaves
+        if columns.unused(topic_of(record("one", birth_year=avro))):
+            continue
+        if masks.takes(pii, leaf.type):
+            assert [one.pii for one in columns_of(record("one", birth_year=avro), birth_year=pii)] == [pii]
+        else:
+            with pytest.raises(UserError, match=f"No mask of the class {pii} takes birth_year") as raised:
+                columns_of(record("one", birth_year=avro), birth_year=pii)
+            assert pii not in str(raised.value.remedy).split(", ")
 
 
-def test_a_mask_that_the_scaffold_does_not_know_yet_names_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_that_is_new_names_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
     known = masks.load()
     added = replace(known, classes={**known.classes, "birth": ("decade",)})
     monkeypatch.setattr(masks, "load", lambda: added)
-    [column] = columns_of(record("one", birth="string"))
-    expected = columns.Output("birth_decade", "string", "`decade` of birth.", "birth", "decade")
-    assert column.output == expected
+    [column] = columns_of(record("one", born="string"), born="birth")
+    assert (column.output.name, column.output.type) == ("born_decade", "string")
+    assert (column.output.description, column.output.mask) == ("Decade of born.", "decade")
 
 
-def test_columns_of_every_type_reach_a_mart_only_if_a_file_can_hold_them() -> None:
-    by_name = {column.name: column for column in columns_of(EVERY_TYPE, a_text="none", some_bytes="none")}
-    assert {name: column.output.type for name, column in by_name.items() if column.output} == {
-        "a_boolean": "boolean",
-        "an_int": "bigint",
-        "a_long": "bigint",
-        "a_float": "decimal(28,6)",
-        "a_double": "decimal(28,6)",
-        "a_text": "string",
-        "a_day": "date",
-        "a_decimal": "decimal(10,2)",
-        "a_local_time": "timestamp",
-        # The ingester has a column of the field's name.
-        "value_kafka_offset": "bigint",
+@pytest.mark.parametrize("seed", range(50))
+def test_each_field_is_a_column_or_listed_with_a_reason(seed: int) -> None:
+    topic = topic_of(random_record(random.Random(f"{SEED}-{seed}")))
+    payload = columns.columns(topic, {}, {})
+    assert [one.leaf.path for one in payload] == [
+        leaf.path for leaf in topic.leaves if leaf.path not in columns.unused(topic)
+    ]
+    assert {leaf.type.split("<")[0] for leaf in topic.leaves if leaf.path in columns.unused(topic)} <= {
+        *("array", "map", "binary")
     }
-    assert {by_name[name].pii for name in ("a_list", "a_map", "a_record")} == {"free_text"}
+    names = [one.name for one in payload]
+    assert len({*names}) == len(names)
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
+    assert not {*names} & (columns.sql_words() | columns.RESERVED)
+
+
+def test_leaves_of_records_and_unions_are_columns() -> None:
+    person = record("person", **{"e-mail".replace("-", ""): ["null", "string"], "photo": "bytes"})
+    either = ["int", record("money", amount="double")]
+    topic = topic_of(record("one", customer=person, lines={"type": "array", "items": person["name"]}, either=either))
+    payload = columns.columns(topic, {}, {})
+    assert {one.leaf.path: (one.name, one.leaf.is_optional) for one in payload} == {
+        "customer.email": ("customer_email", True),
+        "either.member_int": ("either_member_int", True),
+        "either.member_money.amount": ("either_member_money_amount", True),
+    }
+    assert columns.unused(topic).keys() == {"customer.photo", "lines"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"order": "int", "Date": "string", "left": "string"}, ["order_value", "date_value", "left_value"]),
+        ({"orderId": "int", "order_id": "int"}, ["order_id_value", "order_id"]),
+        ({"order": "int", "order_value": "int"}, ["order_value_value", "order_value"]),
+        ({"a": record("a", b="int"), "a_b": "int"}, ["a_b_value", "a_b"]),
+        ({"kafka": record("kafka", offset="int"), "kafka_offset": "long"}, ["kafka_offset_value", "value_kafka_offset"]),
+        ({"_1": "int", "Имя": "int", "größe": "int"}, ["field_1", "field", "gr_e"]),
+        ({"x" * 300: "int"}, ["x" * 50]),
+    ],
+)
+def test_a_field_gets_a_name_that_nothing_else_has(fields: dict[str, Any], expected: list[str]) -> None:
+    assert [column.name for column in columns_of(record("one", **fields))] == expected
+
+
+def test_a_masked_column_has_no_name_of_another() -> None:
+    topic = new(record("one", email="string", email_pseudonym="string"), email="email", email_pseudonym="none")
+    assert [column.output.name for column in topic.columns] == ["email_pseudonym_value", "email_pseudonym"]
+
+
+def test_names_that_differ_by_case_land_nowhere() -> None:
+    topic = topic_of(record("one", Status="string", status="string", id="int"))
+    assert [column.name for column in columns.columns(topic, {}, {})] == ["id"]
+    assert topic.omitted.keys() == {"Status", "status"}
+
+
+def test_a_description_is_documentation_or_what_is_known() -> None:
+    avro = record("one", paid=["null", "double"], colour=COLOUR, price=LEAVES[-2], at=TIME, note="string", gone="int")
+    avro["fields"][4]["doc"] = "Said by\n the {{ customer }}, {% not %} {# us #}."
+    topic = topic_of(avro)
+    assert [one.description for one in columns.columns(topic, {}, {})] == [
+        "Field paid of topic: Avro double, optional.",
+        "Field colour of topic: Avro enum, required, one of NO, on, RED.",
+        "Field price of topic: Avro bytes decimal 12 2, required.",
+        "Field at of topic: Avro long timestamp-micros, required.",
+        "Said by the { { customer }}, { % not %} { # us #}.",
+        "Field gone of topic: Avro int, required.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("doc", "described", "name"),
+    [
+        ("Refund.", "Amount paid.", "amount_value"),
+        ("Amount paid.", "Amount paid.", "amount"),
+        (None, "Amount paid.", "amount"),
+        (None, "Field amount of other: Avro int, required.", "amount_value"),
+    ],
+)
+def test_one_name_has_one_description(doc: str | None, described: str, name: str) -> None:
+    avro = record("one", amount="int")
+    avro["fields"][0] |= {"doc": doc} if doc else {}
+    [column] = columns.columns(topic_of(avro), {}, {"amount": described})
+    assert column.name == name
 
 
 def test_a_topic_without_key_and_time_has_those_of_its_records() -> None:
     topic = new(record("one", note="string"))
     assert (topic.key, topic.at, topic.week) == ("product_return_key", "recorded_at", "recorded_week")
-    assert new(record("one", sold_at=TIME)).week == "sold_week"
+    assert new(record("one", sold_at=TIME), sold_at="none").week == "sold_week"
+    taken = new(record("one", recorded_at="string", product_return_key="int", recorded_at_value="int"))
+    assert (taken.key, taken.at) == ("product_return_key_value", "recorded_at_value_value")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "message", "remedy"),
     [
-        ({"key": "missing"}, "missing is not a column of type string or bigint without personal data"),
-        ({"key": "email"}, "email is not a column of type"),
-        ({"at": "id"}, "id is not a column of type timestamp"),
-        ({"note": "secret"}, "There is no PII class secret"),
-        ({"other": "none"}, "Topic topic has no column other"),
+        ({"key": "missing"}, "missing is not a column of type string or bigint", "Choose --key from code, email, id"),
+        ({"key": "price"}, "price is not a column of type string or bigint", "Choose --key from code, email, id"),
+        ({"key": "code"}, "--key code would be published, and code has no class", "Add --pii code=none if"),
+        ({"key": "id"}, "--key id would be published, and id has no class", "Add --pii id=none if"),
+        ({"key": "email", "email": "email"}, "email is not a column of type", "Choose --key from code, id, note"),
+        ({"at": "id"}, "id is not a column of type timestamp", "Choose --at from sold_at"),
+        ({"at": "sold_at"}, "--at sold_at would be published, and sold_at has no class", "Add --pii sold_at=none if"),
+        ({"note": "secret"}, "There is no PII class secret", "Choose from none, user"),
+        ({"other": "none"}, "Topic shop.returns has no column other", "Choose from code, email"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(given: dict[str, str], message: str) -> None:
-    schema = record("one", id="long", email="string", note="string", sold_at=TIME)
-    with pytest.raises(UserError, match=message) as raised:
-        new(schema, **given)
-    assert raised.value.remedy
+def test_what_cannot_be_is_refused_with_the_remedy(given: dict[str, str], message: str, remedy: str) -> None:
+    avro = record("one", code="string", email="string", id="long", note="string", price="double", sold_at=TIME)
+    with pytest.raises(UserError) as raised:
+        new(avro, **given)
+    assert str(raised.value).startswith(message)
+    assert str(raised.value.remedy).startswith(remedy)
 
 
-def test_a_word_of_sql_is_no_name_of_a_column() -> None:
-    fields = {"order": "int", "date": "string", "yearOfSale": "int", "left": "string"}
-    by_field = {column.field: column for column in columns_of(record("one", **fields))}
-    assert by_field["order"].expression == "try_cast(`order` as bigint) as order_value"
-    assert by_field["date"].expression == "date as date_value"
-    assert by_field["yearOfSale"].expression == "try_cast(yearofsale as bigint) as year_of_sale"
-    assert by_field["left"].expression == "`left` as left_value"
+@pytest.mark.parametrize("source", ["crm", "crm2", "my_crm", "a1_b2"])
+def test_a_source_name_may_have_digits(source: str) -> None:
+    assert files.new_topic(topic_of(record("one", a="int")), source, "returns", []).source == source
 
 
-def test_text_is_trimmed_in_staging_but_for_the_key_and_what_is_masked(project: Path) -> None:
-    schema = record("one", code="string", size="string", email="string", amount="int")
-    files.write(project, new(schema, key="code", code="none", size="none"))
-    written = next((project / "models" / "staging" / "returns").glob("stg_*.sql")).read_text()
+@pytest.mark.parametrize("source", ["2crm", "my__crm", "crm_", "my-crm", "Crm", ""])
+def test_a_source_name_that_dbt_cannot_have_is_refused(source: str) -> None:
+    with pytest.raises(UserError, match="is not a source name"):
+        files.new_topic(topic_of(record("one", a="int")), source, "returns", [])
+
+
+def test_text_is_trimmed_but_for_the_key_and_personal_data(project: Path) -> None:
+    avro = record("one", code="string", size="string", email="string", amount="int", price="double", cost="double")
+    files.write(project, new(avro, "code", code="none", size="none", email="email", amount="none", price="none"))
+    written = next((project / "models" / "staging" / "crm2").glob("stg_*.sql")).read_text()
     selected = re.search(r"-- payload\n(.*?)\n\n", written, re.DOTALL)[1]
     assert [line.strip() for line in selected.splitlines()] == [
         "code,",
         "{{ clean_text('size') }} as size,",
         "email,",
         "try_cast(amount as bigint) as amount,",
+        "try_cast(price as decimal(28, 6)) as price,",
+        "cost,",
     ]
+
+
+def test_labels_are_those_of_the_schema(project: Path) -> None:
+    avro = record("one", id="long", colour=COLOUR, shade=["null", COLOUR["name"]], paid=["null", "int"], sold_at=TIME)
+    files.write(project, new(avro, "id", **dict.fromkeys(("id", "colour", "shade", "paid", "sold_at"), "none")))
+    for layer, required in (("marts/fct_", {"id", "is_event_time_valid"}), ("exports/exp_weekly__", {"id", "sold_at"})):
+        [model] = yaml.safe_load((project / f"models/{layer}product_returns.yml").read_text())["models"]
+        by_name = {one["name"]: one for one in model["columns"]}
+        assert {name for name, one in by_name.items() if "constraints" in one} - {"sold_week"} == required
+        meta = {name: one["config"]["meta"] for name, one in by_name.items() if "config" in one}
+        assert meta["colour"]["allowed_values"] == meta["shade"]["allowed_values"] == ["NO", "on", "RED"]
+        optional = {name for name, one in meta.items() if one.get("nullable") == "optional in the source"}
+        assert optional == {"shade", "paid"}
+    described = files.described(project)
+    assert described["id"] == "Field id of shop.returns: Avro long, required."
+    assert "product_return_key" not in described
+
+
+def test_a_source_declares_subject_key_and_unused_fields(project: Path) -> None:
+    avro = record("one", id="long", tags={"type": "array", "items": "string"}, customer=record("c", userId="string"))
+    topic = topic_of(avro, "no", subject="shop.One", key_format="avro", key_type="struct<`order`: bigint>")
+    payload = columns.columns(topic, {"customer_user_id": "user"}, {})
+    files.write(project, files.new_topic(topic, "crm2", "product_returns", payload))
+    [declared] = [one for one in read_declarations(project / "models") if one.topic == "no"]
+    assert (declared.key, declared.subject) == ("avro", ("shop.One", "no-key"))
+    assert [subject.columns for subject in declared.persons] == [("customer.userId",)]
+    assert {"id", "tags", "customer", "kafka_key"} <= children(declared.columns).keys()
+    sources = yaml.safe_load((project / "models/staging/crm2/_crm2__sources.yml").read_text())["sources"]
+    assert sources[0]["tables"][0]["config"]["meta"]["unused"] == ["tags"]
 
 
 def test_a_source_asks_for_freshness_as_the_others_do(project: Path) -> None:
@@ -186,19 +309,6 @@ def test_a_source_asks_for_freshness_as_the_others_do(project: Path) -> None:
     assert len(sources) == 5
     [query] = {source["config"]["loaded_at_query"] for [source] in sources}
     assert "from {{ this }}.snapshots" in query
-
-
-def test_words_of_sql_are_those_that_the_linter_and_the_proof_know() -> None:
-    known = {*RESERVED_KEYWORDS, *UNRESERVED_KEYWORDS, *Spark.Tokenizer.KEYWORDS}
-    assert {word.lower() for word in known if word.isidentifier()} == columns.RESERVED | columns.KEYWORDS
-    for word in sorted(columns.KEYWORDS):
-        [column] = sqlglot.parse_one(f"select {word} from landed", read="spark").find_all(exp.Column)
-        assert column.name == word
-
-
-def test_two_fields_of_one_name_are_refused() -> None:
-    with pytest.raises(UserError, match="Two fields of topic are order_id"):
-        columns_of(record("one", orderId="long", order_id="long"))
 
 
 def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project: Path) -> None:
@@ -214,7 +324,7 @@ def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project:
     with pytest.raises(UserError, match=r"shop\.returns is declared already, with the table bronze\.shop_returns"):
         files.write(project, topic)
     with pytest.raises(UserError, match=r"fct_product_returns\.sql"):
-        files.write(project, replace(topic, topic="other"))
+        files.write(project, replace(topic, topic=replace(topic.topic, name="other")))
     assert contents(project) == written
 
 
@@ -237,27 +347,6 @@ def contents(project: Path) -> dict[Path, str]:
 
 
 @pytest.mark.long
-def test_what_is_written_passes_lint(project: Path) -> None:
-    """Topics of all types: two of one source, with and without key, time, masks and pseudonyms."""
-    people = record("person", id="long", email="string", name="string", zip="string", birth="string", at=TIME)
-    wrote = files.write(project, new(people, key="id"))
-    plain = ("avro", "struct<`id`: bigint>", columns_of(EVERY_TYPE, a_text="none"))
-    wrote += files.write(
-        project, files.new_topic("every", "returns", "every_types", plain, "a_text", None), UpTo.MASKED
-    )
-    # Words of SQL and of YAML.
-    words = random.Random(SEED).sample(sorted(columns.RESERVED | columns.KEYWORDS), 30)
-    fields = dict.fromkeys([*words, "no", "y", "camelCase"], "int")
-    bare = ("string", "string", columns_of(record("one", **fields)))
-    wrote += files.write(project, files.new_topic("bare", "payments", "notes", bare, None, None), UpTo.MART)
-    topics = {declaration.topic: declaration for declaration in read_declarations(project / "models")}
-    assert {"shop.returns", "every", "bare", "payments"} <= topics.keys()
-    assert topics["every"].key == "avro"
-    assert fields.keys() <= children(topics["bare"].columns).keys()
-    assert_lint_passes(project, [str(path) for path in wrote if path.suffix == ".sql"])
-
-
-@pytest.mark.long
 def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
     page = (PROJECT_ROOT / "docs" / "your-own-topics.md").read_text().partition("## Without the retail models")[2]
     commands = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
@@ -273,12 +362,12 @@ def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
     }
 
     returns = record("return", id="long", email="string", sku="string", at=TIME)
-    files.write(project, new(returns, key="id"))
+    files.write(project, new(returns, "id", id="none", email="email", at="none"))
     assert_lint_passes(project, ["models", "macros", "tests"])
 
 
-def assert_lint_passes(project: Path, linted: list[str]) -> None:
-    """Run the parts of `make lint` that are about the dbt project, sqlfluff on some paths."""
+def assert_lint_passes(project: Path, linted: list[str]) -> DbtManifest:
+    """Run the parts of `make lint` that are about the dbt project, sqlfluff on some paths, and return the manifest."""
     programs = Path(sys.executable)
     # A stack of other tests has dbt write elsewhere.
     env = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
@@ -293,4 +382,6 @@ def assert_lint_passes(project: Path, linted: list[str]) -> None:
             [program, *command[1:]], cwd=project, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, re.sub(r"\x1b\S*?m", "", done.stdout + done.stderr)
-    assert check.issues_of(proof.resolve(compiled_manifest(project))) == []
+    manifest = compiled_manifest(project)
+    assert check.issues_of(proof.resolve(manifest)) == []
+    return manifest
