@@ -40,6 +40,22 @@ RETURN = {
         {"name": "returnId", "type": "long", "doc": "Number of the return."},
         {"name": "customerId", "type": ["null", "int"]},
         {"name": "e_mail", "type": OPTIONAL},
+        {"name": "phone", "type": "long"},
+        {"name": "reason", "type": {"type": "enum", "name": "Reason", "symbols": ["BROKEN", "NO"]}},
+        {
+            "name": "store",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Store",
+                    "fields": [
+                        {"name": "order", "type": "int"},
+                        {"name": "opened", "type": {"type": "int", "logicalType": "date"}},
+                    ],
+                },
+            ],
+        },
         {"name": "sku", "type": OPTIONAL},
         {"name": "remark", "type": OPTIONAL},
         {"name": "refund", "type": "double"},
@@ -58,6 +74,9 @@ def a_return(number: int, moment: datetime, **fields: Any) -> dict[str, Any]:
         "returnId": number,
         "customerId": 7,
         "e_mail": f"person{number}@example.com",
+        "phone": 41440000000 + number,
+        "reason": "NO",
+        "store": {"order": number, "opened": 20000},
         "sku": f"SKU-{number}",
         "remark": f"call +41 44 000 00 0{number}",
         "refund": number + 0.25,
@@ -73,7 +92,7 @@ RECORDS = [
     a_return(1, MONDAY),
     a_return(2, MONDAY + timedelta(hours=5), sku="SKU-LATER"),
     a_return(2, MONDAY + timedelta(hours=2)),
-    a_return(3, SUNDAY, customerId=None, e_mail=None, sku=None, remark=None),
+    a_return(3, SUNDAY, customerId=None, e_mail=None, sku=None, remark=None, store=None),
     a_return(4, MONDAY - timedelta(milliseconds=1)),
     # It shows that the topic is past the week.
     a_return(5, WEEK.end + timedelta(minutes=1)),
@@ -121,12 +140,11 @@ def run(copy: Path, command: str) -> str:
 
 
 def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> None:
-    steps = PAGE.partition("## Limits")[0]
-    preview, *commands = re.findall(r"^ +((?:lakehouse (?!stack)|dbt ).*)$", steps, re.MULTILINE)
-    [choice] = re.findall(r"`(--pii .*?)`", steps)
-    assert "free_text (guessed)" in run(copy, preview)
+    steps = PAGE.partition("## Limits")[0].replace("\\\n", "")
+    preview, write, *commands = re.findall(r"^ +((?:lakehouse (?!stack)|dbt ).*)$", steps, re.MULTILINE)
+    assert "--pii e_mail=CLASS --pii phone=CLASS" in run(copy, preview)
     assert not list(copy.glob("models/*/returns"))
-    run(copy, f"{preview.replace(' --dry-run', '')} {choice}")
+    run(copy, f"{write} --pii reason=none --pii store_order=none --pii store_opened=birth")
     assert [command.split()[:3] for command in commands] == [
         ["lakehouse", "ingest", "run"],
         ["lakehouse", "ingest", "verify"],
@@ -139,14 +157,15 @@ def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> No
     [file] = Path(settings.export_root).glob(f"{ENTITY}/{WEEK}/v1/*_v1.csv")
     text = file.read_text()
     rows = [*csv.DictReader(io.StringIO(text))]
-    assert [(row["return_id"], row["sku"], row["refund"]) for row in rows] == [
-        ("1", "SKU-1", "1.250000"),
-        ("2", "SKU-2", "2.250000"),
-        ("3", "", "3.250000"),
+    names = ("return_id", "sku", "refund", "reason", "store_order", "store_opened_year")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("1", "SKU-1", "1.250000", "NO", "1", "2024"),
+        ("2", "SKU-2", "2.250000", "NO", "2", "2024"),
+        ("3", "", "3.250000", "NO", "", ""),
     ]
     assert {row["returned_week"] for row in rows} == {str(WEEK)}
     # Customer 7 twice under one pseudonym, and a customer who is unknown.
     assert [row["customer_id_pseudonym"] == rows[0]["customer_id_pseudonym"] for row in rows] == [True, True, False]
     assert not rows[2]["customer_id_pseudonym"]
-    assert not rows[0].keys() & {"remark", "tags", "e_mail", "customer_id"}
-    assert not any(word in text for word in ("example.com", "+41", "private"))
+    assert not rows[0].keys() & {"remark", "tags", "e_mail", "phone", "customer_id"}
+    assert not any(word in text for word in ("example.com", "+41", "41440", "private"))

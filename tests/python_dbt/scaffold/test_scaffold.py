@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,8 +167,11 @@ def test_leaves_of_records_and_unions_are_columns() -> None:
         ({"orderId": "int", "order_id": "int"}, ["order_id_value", "order_id"]),
         ({"order": "int", "order_value": "int"}, ["order_value_value", "order_value"]),
         ({"a": record("a", b="int"), "a_b": "int"}, ["a_b_value", "a_b"]),
-        ({"kafka": record("kafka", offset="int"), "kafka_offset": "long"}, ["kafka_offset_value", "value_kafka_offset"]),
-        ({"_1": "int", "Имя": "int", "größe": "int"}, ["field_1", "field", "gr_e"]),
+        (
+            {"kafka": record("kafka", offset="int"), "kafka_offset": "long"},
+            ["kafka_offset_value", "value_kafka_offset"],
+        ),
+        ({"_1": "int", "Имя": "int", "größe": "int"}, ["field_1", "field_value", "gr_e"]),
         ({"x" * 300: "int"}, ["x" * 50]),
     ],
 )
@@ -346,6 +348,17 @@ def contents(project: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in (project / "models").rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("seed", seeds(4))
+def test_what_is_written_for_any_schema_lints_and_compiles(project: Path, seed: int) -> None:
+    written: dict[Path, None] = {}
+    for number in range(4):
+        written |= dict.fromkeys(files.write(project, new_at_random(f"{SEED}-{seed}-{number}", project)))
+    manifest = assert_lint_passes(project, [str(path) for path in written if path.suffix == ".sql"])
+    sources = [source for source in manifest.landed if source.source_name.startswith("crm")]
+    assert len(sources) == 4
+    assert_spark_has_the_types(manifest, {path.stem for path in written})
+
+
 @pytest.mark.long
 def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
     page = (PROJECT_ROOT / "docs" / "your-own-topics.md").read_text().partition("## Without the retail models")[2]
@@ -385,3 +398,25 @@ def assert_lint_passes(project: Path, linted: list[str]) -> DbtManifest:
     manifest = compiled_manifest(project)
     assert check.issues_of(proof.resolve(manifest)) == []
     return manifest
+
+
+def assert_spark_has_the_types(manifest: DbtManifest, names: set[str]) -> None:
+    """Have Spark analyse the SQL of models by name, over empty tables, and compare the columns with their yml."""
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    views = {proof.PADS: "pads"}
+    spark.sql("select cast(null as string) as value").createOrReplaceTempView("pads")
+    for node in proof.in_order(manifest):
+        columns_of_node = {name: column.data_type for name, column in node.columns.items()}
+        if node.resource_type == "source" and node.source_name.startswith("crm"):
+            sql = ", ".join(f"cast(null as {its_type}) as `{name}`" for name, its_type in columns_of_node.items())
+            relation = spark.sql(f"select {sql}")
+        elif node.resource_type == "model" and node.name in names:
+            sql = node.compiled_code or ""
+            for table, view in views.items():
+                sql = re.sub(rf"(?<![\w.]){re.escape(table)}(?!\w)", view, sql)
+            relation = spark.sql(sql)
+            assert {field.name: field.dataType.simpleString() for field in relation.schema} == columns_of_node
+        else:
+            continue
+        views[proof.table_name(node)] = f"analysed_{len(views)}"
+        relation.createOrReplaceTempView(views[proof.table_name(node)])
