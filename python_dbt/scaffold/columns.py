@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import yaml
 from sqlglot.dialects import Spark
 
+from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_dbt.pii import masks
 from python_dbt.scaffold.schema import Field, Topic
@@ -160,21 +162,24 @@ def description(topic: Topic, leaf: Field) -> str:
 
 
 def unique(name: str, taken: frozenset[str] | set[str]) -> str:
-    """Return a name that is not taken, with `_value` behind it as often as it takes."""
-    while name in taken:
+    """Return a name that is not taken, and text in YAML, with `_value` behind it as often as it takes."""
+    while name in taken or not isinstance(yaml.safe_load(name), str):
         name = f"{name}_value"
     return name
 
 
 @cache
 def sql_words() -> frozenset[str]:
-    """Return the words of Spark SQL, as sqlfluff and the proof know them: reserved or not, they are unfit as names."""
+    """Return the words of Spark SQL that the linter or the proof takes for no name, reserved or not."""
     try:
-        from sqlfluff.core import dialect_selector  # noqa: PLC0415 - a package of developers
+        from sqlfluff.core import FluffConfig  # noqa: PLC0415 - a package of developers
     except ImportError:
         raise UserError("`lakehouse scaffold` needs sqlfluff", "Run it in a checkout, after `make setup`") from None
-    words = map(dialect_selector("sparksql").sets, ("reserved_keywords", "unreserved_keywords"))
-    return frozenset(word.lower() for word in set().union(Spark.Tokenizer.KEYWORDS, *words) if word.isidentifier())
+    linter = FluffConfig.from_path(str(PROJECT_ROOT))
+    words = map(linter.get("dialect_obj").sets, ("reserved_keywords", "unreserved_keywords"))
+    allowed = linter.get("ignore_words", ["rules", "references.keywords"]).split(",")
+    every_word = {word.lower() for word in set().union(Spark.Tokenizer.KEYWORDS, *words)}
+    return frozenset(every_word.difference(allowed))
 
 
 def _snake_case(path: str) -> str:

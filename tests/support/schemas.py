@@ -22,7 +22,24 @@ LEAVES: list[Schema] = [
 ]
 # Words of SQL and of YAML, names of persons' data, of the models' columns and of SQL's relations, and other alphabets.
 NAMES = [
-    *("order", "date", "user", "group", "select", "timestamp", "no", "y", "null", "on", "type", "value", "array"),
+    *(
+        "order",
+        "date",
+        "user",
+        "group",
+        "select",
+        "timestamp",
+        "no",
+        "y",
+        "null",
+        "on",
+        "yes",
+        "off",
+        "size",
+        "type",
+        "value",
+        "array",
+    ),
     *("email", "customerId", "birth_year", "cardNumber", "phone", "ssn", "name", "gender", "zip", "userId", "iban"),
     *("kafka_offset", "ingest_batch", "key_version", "rank_in_key", "is_event_time_valid", "recorded_at", "landed"),
     *("recorded_week", "email_pseudonym", "birth_year_year", "bounds", "final", "affected", "ranked", "customer_id"),
