@@ -66,18 +66,14 @@ class Column:
         """Its type in staging. Personal data is carried as it is: the error of a cast would quote it."""
         return self.as_is if self.pii == masks.AS_IS or self.leaf.type == "int" else self.leaf.type
 
-    @property
-    def cleaned(self) -> str:
-        """What staging selects of what is no key: text trimmed, blanks NULL. Masks trim what they need to."""
-        is_text = self.type == "string" and self.pii == masks.AS_IS
-        return f"{{{{ clean_text('{self.sql_path}') }}}} as {self.name}" if is_text else self.expression
-
-    @property
-    def expression(self) -> str:
-        """What staging selects of a key. Spark ignores case in names."""
+    def selected(self, is_key: bool) -> str:
+        """Return what staging selects: text trimmed, blanks NULL, but for a key. Masks trim what they need to."""
         value = self.sql_path
         if self.type != self.leaf.type:
             value = f"try_cast({value} as {self.type.replace(',', ', ')})"
+        elif self.type == "string" and self.pii == masks.AS_IS and not is_key:
+            value = f"{{{{ clean_text('{value}') }}}}"
+        # Spark ignores case in names.
         return value if value == self.name else f"{value} as {self.name}"
 
     @property
@@ -118,11 +114,11 @@ def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, st
     fields = {field.path.lower() for field in topic.fields}
     names: dict[str, Field] = {}
     for leaf in leaves:
-        own, is_documented = description(topic, leaf), topic.described(leaf.path) is not None
+        own = description(topic, leaf)
         others = {
             other
             for other, text in described.items()
-            if text != own and (is_documented or text.startswith(UNDOCUMENTED))
+            if text != own and (topic.described(leaf.path) or text.startswith(UNDOCUMENTED))
         }
         others |= fields - {leaf.path.lower()}
         names[unique(_snake_case(leaf.path), RESERVED | sql_words() | names.keys() | others)] = leaf

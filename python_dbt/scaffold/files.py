@@ -50,7 +50,8 @@ class UpTo(StrEnum):
 class New:
     """A new topic: names of what its models are made of, and its columns.
 
-    `key_column` identifies a row, None if each record is one; `at_column` has the event time, None for the record's.
+    `key` identifies a row: `key_column`, None if each record is one. `at` has the event time, whose week is `week`:
+    `at_column`, None for the record's time.
     """
 
     topic: Topic
@@ -59,6 +60,9 @@ class New:
     columns: list[Column]
     key_column: Column | None
     at_column: Column | None
+    key: str
+    at: str
+    week: str
 
     @property
     def table(self) -> str:
@@ -81,31 +85,6 @@ class New:
     def landed(self) -> str:
         """The rows of bronze in staging's SQL: no field has this name."""
         return unique("landed", {field.path.lower() for field in self.topic.fields})
-
-    @cached_property
-    def key(self) -> str:
-        """The column that identifies a row."""
-        return self.key_column.name if self.key_column else self._new(f"{self.entity.removesuffix('s')}_key")
-
-    @cached_property
-    def at(self) -> str:
-        """The column of the event time."""
-        return self.at_column.name if self.at_column else self._new("recorded_at")
-
-    @cached_property
-    def week(self) -> str:
-        """The column of the week."""
-        return self._new(f"{self.at.removesuffix('_at')}_week")
-
-    def _new(self, name: str) -> str:
-        """Return a name that no column of the payload has, behind its mask or before."""
-        outputs = {column.output.name for column in self.columns if column.output}
-        return unique(name, outputs | {column.name for column in self.columns})
-
-    @property
-    def unused(self) -> dict[str, str]:
-        """The fields that no model has, with the reason."""
-        return unused(self.topic)
 
     @property
     def subjects(self) -> dict[str, list[str]]:
@@ -162,7 +141,12 @@ def new_topic(
         raise UserError(f"'{entity}' is not a plural name", "Use a plural of a to z and _, for instance returns")
     first = next((one.name for one in columns if one.type == "timestamp" and one.pii == masks.AS_IS), None)
     key_column = _column(columns, key, "key", ("string", "bigint"))
-    return New(topic, source, entity, columns, key_column, _column(columns, at or first, "at", ("timestamp",)))
+    at_column = _column(columns, at or first, "at", ("timestamp",))
+    taken = {name for one in columns for name in (one.name, one.output.name if one.output else one.name)}
+    key = key_column.name if key_column else unique(f"{entity.removesuffix('s')}_key", taken)
+    at = at_column.name if at_column else unique("recorded_at", taken)
+    week = unique(f"{at.removesuffix('_at')}_week", taken)
+    return New(topic, source, entity, columns, key_column, at_column, key, at, week)
 
 
 def _column(columns: list[Column], name: str | None, option: str, types: tuple[str, ...]) -> Column | None:
@@ -254,7 +238,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {"yaml": _yaml, "sql": _sql}
-    environment.globals |= {"metadata": METADATA, "description": description}
+    environment.globals |= {"metadata": METADATA, "description": description, "unused": unused}
     return environment
 
 
