@@ -27,8 +27,14 @@ HOOKS = ("on-run-start", "on-run-end")
 COPIED = ("models", "seeds", "snapshots", "tests/data")
 
 
+class NotCompiled(UserError):
+    """dbt cannot compile the project; `parsed` is its manifest without compiled SQL, empty if it cannot parse it."""
+
+    parsed = DbtManifest({}, {}, {})
+
+
 def compiled_manifest(project: Path) -> DbtManifest:
-    """Return the manifest of a dbt project, compiled; a UserError quotes dbt if it cannot."""
+    """Return the manifest of a dbt project, compiled; a NotCompiled quotes dbt if it cannot."""
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
         operations, replaced = _copy(project, copy)
@@ -45,12 +51,15 @@ def compiled_manifest(project: Path) -> DbtManifest:
             text=True,
             check=False,
         )
+        file = copy / "target" / "manifest.json"
         if finished.returncode:
-            raise UserError(
+            error = NotCompiled(
                 f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
                 "Correct it; a macro that asks the warehouse needs a stand-in in .sqlfluff",
             )
-        manifest = load(copy / "target" / "manifest.json")
+            error.parsed = load(file) if file.is_file() else error.parsed
+            raise error
+        manifest = load(file)
     manifest.nodes.update((operation.unique_id, operation) for operation in operations)
     macros = {macro.name: unique_id for unique_id, macro in manifest.macros.items()}
     for name in replaced:

@@ -343,6 +343,17 @@ def test_no_model_is_written_behind_the_last_one_that_is_asked_for(
     assert ("fct_product_returns" in lists) == (up_to == UpTo.EXPORT)
 
 
+@pytest.mark.stack
+def test_one_check_names_every_class_that_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.write(project, new(record("one", email="string", city="string"), email="email", city="person_name"))
+    yml = project / "models/staging/crm2/stg_crm2__product_returns.yml"
+    yml.write_text(re.sub("pii: (email|person_name)", "pii: null", yml.read_text()))
+    monkeypatch.setattr(check, "PROJECT_ROOT", project)
+    with pytest.raises(UserError, match="2 things to correct") as raised:
+        check.check()
+    assert all(f"{column} has no PII class" in str(raised.value) for column in ("email", "city"))
+
+
 def contents(project: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in (project / "models").rglob("*") if path.is_file()}
 
