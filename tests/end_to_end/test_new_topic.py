@@ -41,6 +41,8 @@ RETURN = {
         {"name": "customerId", "type": ["null", "int"]},
         {"name": "e_mail", "type": OPTIONAL},
         {"name": "phone", "type": "long"},
+        {"name": "seenAt", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "weight", "type": ["null", "float"]},
         {"name": "reason", "type": {"type": "enum", "name": "Reason", "symbols": ["BROKEN", "NO"]}},
         {
             "name": "store",
@@ -75,6 +77,8 @@ def a_return(number: int, moment: datetime, **fields: Any) -> dict[str, Any]:
         "customerId": 7,
         "e_mail": f"person{number}@example.com",
         "phone": 41440000000 + number,
+        "seenAt": 0,
+        "weight": 0.5,
         "reason": "NO",
         "store": {"order": number, "opened": 20000},
         "sku": f"SKU-{number}",
@@ -167,5 +171,5 @@ def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> No
     # Customer 7 twice under one pseudonym, and a customer who is unknown.
     assert [row["customer_id_pseudonym"] == rows[0]["customer_id_pseudonym"] for row in rows] == [True, True, False]
     assert not rows[2]["customer_id_pseudonym"]
-    assert not rows[0].keys() & {"remark", "tags", "e_mail", "phone", "customer_id"}
+    assert not rows[0].keys() & {"remark", "tags", "e_mail", "phone", "seen_at", "weight", "customer_id"}
     assert not any(word in text for word in ("example.com", "+41", "41440", "private"))
