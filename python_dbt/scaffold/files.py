@@ -1,5 +1,6 @@
 """Writes the models of a new topic into the project, and their lines into the lists of macros/topics.sql."""
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -243,8 +244,9 @@ def _environment() -> Environment:
 
 
 def _yaml(value: object, indent: int = 10) -> str:
-    """Return a value in YAML, in lines of about 150 characters."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=150 - indent)
+    """Return a value in YAML: text in lines of about 150 characters, anything else in one."""
+    width = 150 - indent if isinstance(value, str) else math.inf
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=width)
     return text.removesuffix("...\n").strip().replace("\n", "\n" + indent * " ")
 
 
@@ -257,4 +259,5 @@ def _sql(line: str, indent: int = 8) -> str:
 def _rendered(template: str, new: New) -> str:
     text = _environment().get_template(template).render(new=new)
     is_long = template.endswith(".yml.j2") and any(len(line) > LONGEST_YAML for line in text.splitlines())
-    return f"      # yamllint disable rule:line-length\n{text}" if is_long else text
+    indent = " " * (len(text) - len(text.lstrip(" ")))
+    return f"{indent}# yamllint disable rule:line-length\n{text}" if is_long else text

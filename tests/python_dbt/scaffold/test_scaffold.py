@@ -361,11 +361,14 @@ def contents(project: Path) -> dict[Path, str]:
 @pytest.mark.parametrize("seed", seeds(4))
 def test_what_is_written_for_any_schema_lints_and_compiles(project: Path, seed: int, spark: SparkSession) -> None:
     written: dict[Path, None] = {}
+    symbols = [f"{'LONG' * 5}_{number}" for number in range(20)]
+    long = new(record("one", colour={"type": "enum", "name": "Many", "symbols": symbols}), colour="none")
+    written |= dict.fromkeys(files.write(project, long))
     for number in range(4):
         written |= dict.fromkeys(files.write(project, new_at_random(f"{SEED}-{seed}-{number}", project)))
     manifest = assert_lint_passes(project, [str(path) for path in written if path.suffix == ".sql"])
     sources = [source for source in manifest.landed if source.source_name.startswith("crm")]
-    assert len(sources) == 4
+    assert len(sources) == 5
     assert_spark_has_the_types(spark, manifest, {path.stem for path in written})
 
 
