@@ -114,7 +114,7 @@ $(TRINO): tests/trino/pom.xml tests/trino/jars.lock | setup
 test-trino: setup $(CLUSTER) $(TRINO) ## Compare what Trino reads of a lake on servers; fetches 580 MB the first time
 	@$(RUN) pytest tests/trino
 
-chaos: setup $(CLUSTER) ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step, an upgrade
+chaos: setup $(CLUSTER) ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step, an upgrade, other Pythons and Javas; CHAOS_TURN=0, 1 or 2 runs a third
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
 
 lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
