@@ -29,6 +29,8 @@ CLUSTER_DIR = JARS_DIR.with_name("cluster")
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
 """The class archive of local_stack/first_start.py: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
+JAVA_TMP = Path("/tmp")  # noqa: S108
+"""Where Java unpacks native libraries, such as SQLite's, if no option names another directory."""
 ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n"})
 """Characters of values that Java's properties escape."""
 
@@ -127,7 +129,7 @@ def process_environment(settings: Settings, properties: Path = DEFAULTS) -> dict
         "SPARK_HOME": str(SPARK_HOME),
         # Not conf/: it would be on the class path, and there is no archive for a class path with directories.
         "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
-        "SPARK_SUBMIT_OPTS": _before(_java_options(), "SPARK_SUBMIT_OPTS"),
+        "SPARK_SUBMIT_OPTS": _before(_java_options(settings), "SPARK_SUBMIT_OPTS"),
         "PYSPARK_SUBMIT_ARGS": _before(
             f"--properties-file {shlex.quote(str(properties))}", "PYSPARK_SUBMIT_ARGS", "pyspark-shell"
         ),
@@ -141,13 +143,25 @@ def _before(value: str, variable: str, default: str = "", separator: str = " ") 
     return current if value in current else separator.join(filter(None, (value, current)))
 
 
-def _java_options() -> str:
+def _java_options(settings: Settings) -> str:
     options = [f"-Dlog4j2.configurationFile=file:{LOGGING}"]
+    if _is_noexec(JAVA_TMP):
+        scratch = private_files.directory(settings.home / "tmp")
+        if _is_noexec(scratch):
+            raise UserError(
+                f"Neither {JAVA_TMP} nor {scratch} allows execution, which native libraries of Java need",
+                "Mount one of them without `noexec`, or set LAKEHOUSE_HOME to a directory that allows it",
+            )
+        options.append(f"-Djava.io.tmpdir={scratch}")
     if CLASS_ARCHIVE.exists():
         # Without it a cold batch takes 36 % more CPU time (bench/README.md). An archive of other jars or another Java
         # does no harm, but the JVM would warn on stdout.
         options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(map(shlex.quote, options))
+
+
+def _is_noexec(directory: Path) -> bool:
+    return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
 
 
 def session(settings: Settings, app_name: str, log: BinaryIO | None = None) -> SparkSession:
