@@ -72,7 +72,9 @@ def review(
         with tempfile.TemporaryDirectory(dir=private_files.directory(scratch)) as name:
             old = Path(name)
             with tarfile.open(fileobj=io.BytesIO(_git(project, "archive", "--format=tar", commit))) as archive:
-                archive.extractall(old, filter="data")
+                # Python 3.11.2 has no argument `filter`, and ignores this. Git stores no path out of the directory.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(old)  # noqa: S202
             directories = (old, project.directory)
             with ThreadPoolExecutor() as pool:
                 before, after = map(scope.side, pool.map(compiled_manifest, directories), directories)
