@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasPath, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, AliasPath, Field, TypeAdapter, ValidationError
 
 from python_common.errors import UserError
 
@@ -46,7 +46,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class Node:
-    """A model, seed, snapshot, test, hook of the project (`operation`) or source table.
+    """A model, seed, snapshot, test, unit test, hook of the project (`operation`) or source table.
 
     Sources have an identifier and their source's name, and no alias. `parents` are the unique ids of what it reads.
     """
@@ -62,7 +62,8 @@ class Node:
     original_file_path: str = ""
     raw_code: str = ""
     compiled_code: str | None = None
-    checksum: Annotated[str, _field("checksum", "checksum")] = ""
+    # A unit test has the text itself.
+    checksum: Annotated[str, Field(validation_alias=AliasChoices(AliasPath("checksum", "checksum"), "checksum"))] = ""
     description: str = ""
     columns: dict[str, Column] = field(default_factory=dict)
     attached_node: str | None = None
@@ -135,12 +136,13 @@ class Exposure:
 
 @dataclass(frozen=True)
 class DbtManifest:
-    """Nodes, source tables, macros and exposures by unique id."""
+    """Nodes, unit tests, source tables, macros and exposures by unique id."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     sources: dict[str, Node] = field(default_factory=dict)
     macros: dict[str, Macro] = field(default_factory=dict)
     exposures: dict[str, Exposure] = field(default_factory=dict)
+    unit_tests: dict[str, Node] = field(default_factory=dict)
 
     @property
     def models(self) -> list[Node]:

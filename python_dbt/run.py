@@ -71,11 +71,19 @@ def rebuild(project: Project, *selection: str) -> None:
 
 def build_all(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Issue]:
     """Run `dbt build` on the whole project, or on what is selected; returns and raises as `build`."""
+    return _issues(project, weeks, "build", "--exclude-resource-type", "unit_test", *selection)
+
+
+def test(project: Project, weeks: Sequence[IsoWeek], *selection: str) -> list[Issue]:
+    """Run `dbt test` on what is selected, unit tests included; returns and raises as `build`."""
+    return _issues(project, weeks, "test", *selection)
+
+
+def _issues(project: Project, weeks: Sequence[IsoWeek], command: str, *arguments: str) -> list[Issue]:
     project.results_path.unlink(missing_ok=True)
     try:
         what = ", ".join(map(str, weeks)) or FIGURES
-        arguments = ("--exclude-resource-type", "unit_test", *selection)
-        _dbt(project, "build", *arguments, weeks=weeks, failed=f"could not build {what}")
+        _dbt(project, command, *arguments, weeks=weeks, failed=f"could not {command} {what}")
     except DeadlineError:
         raise
     except UserError:
@@ -99,17 +107,16 @@ def failures(project: Project) -> list[Issue]:
         UserError: a hook failed, so that nothing was built.
     """
     manifest = project.manifest()
-    results = {
-        result["unique_id"]: result for result in project.results()["results"] if result["unique_id"] in manifest.nodes
-    }
+    nodes = {**manifest.nodes, **manifest.unit_tests}
+    results = {result["unique_id"]: result for result in project.results()["results"] if result["unique_id"] in nodes}
     issues = []
     for unique_id, result in results.items():
-        node = manifest.nodes[unique_id]
+        node = nodes[unique_id]
         if result["status"] not in FAILED:
             continue
         if node.resource_type == "operation":
             raise UserError(f"The hook {node.name} of the dbt project failed", f"dbt's log is {project.log}")
-        if node.resource_type == "test":
+        if node.resource_type in ("test", "unit_test"):
             object_ids = [node.attached_node] if node.attached_node else node.parents
             reason = f"test {node.name} failed"
         else:
@@ -118,7 +125,7 @@ def failures(project: Project) -> list[Issue]:
     failed = {issue.object for issue in issues}
     for unique_id, result in results.items():
         if result["status"] == "skipped" and failed.isdisjoint(manifest.ancestors(unique_id)):
-            issues.append(Issue(f"{manifest.nodes[unique_id].name} was skipped", object=unique_id))
+            issues.append(Issue(f"{nodes[unique_id].name} was skipped", object=unique_id))
     return issues
 
 

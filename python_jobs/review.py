@@ -12,12 +12,11 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 
 from python_common import private_files
 from python_common.catalog import fork as catalogs
@@ -29,23 +28,21 @@ from python_common.locks.lock import locked
 from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
+from python_dbt import run as dbt
 from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
-from python_dbt.pii.flows import RESTRICTED
 from python_dbt.project import Project
-from python_dbt.run import build_all
 from python_jobs import fork
-from python_review import contracts, cost, data, scope
+from python_review import contracts, cost, scope
 from python_review.canonical import is_volatile
 from python_review.contracts import Finding
-from python_review.report import Review, TableReport
+from python_review.report import Review
 from python_review.scope import Side
+from python_review.tables import STORED_VIEWS, Comparison, is_compared_view
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
 OF_THE_MOMENT = "its rows depend on when or how tables were built"
-# The schema, in the fork alone, of the rows of views.
-STORED_VIEWS = "lakehouse_review"
 
 
 def review(
@@ -60,7 +57,8 @@ def review(
     """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
 
     Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
-    a build of both sides in full. Code alone needs no settings. Raises a UserError if one side cannot be compiled.
+    a build of both sides in full. Code alone needs no settings. A change that
+    does not compile is breaking. Raises a UserError if the code before it cannot be compiled.
     """
     commit = _git(project, "merge-base", base, "HEAD").decode().strip()
     scratch = home() / "review"
@@ -77,9 +75,17 @@ def review(
                 archive.extractall(old)  # noqa: S202
             directories = (old, project.directory)
             with ThreadPoolExecutor() as pool:
-                before, after = map(scope.side, pool.map(compiled_manifest, directories), directories)
+                compiled = [pool.submit(compiled_manifest, directory) for directory in directories]
+            before = scope.side(compiled[0].result(), old)
+            try:
+                after = scope.side(compiled[1].result(), project.directory)
+            except UserError as error:
+                # dbt names what is missing, and the node or exposure that uses it.
+                broken = Finding("breaking", "the changed project", error.message)
+                return Review(commit, project.commit() or "unknown", is_static, scope.Scope(), [broken], {}, [], [])
             of_code = _of_code(before, after, commit, project, is_static)
-            if is_static or settings is None or not any(_to_build(of_code, one.manifest) for one in (before, after)):
+            has_work = any(_selected(of_code, one.manifest) or _tests(of_code, one.manifest) for one in (before, after))
+            if is_static or settings is None or not has_work:
                 return of_code
             projects = Project(old, project.env), project
             try:
@@ -103,11 +109,18 @@ def _git(project: Project, *arguments: str) -> bytes:
 def _of_code(before: Side, after: Side, commit: str, project: Project, is_static: bool) -> Review:
     compared = scope.compare(before, after)
     nodes = {**before.manifest.nodes, **after.manifest.nodes}
-    reached = {*compared.changed, *compared.added, *compared.removed, *compared.affected}
+    unit_tests = {**before.manifest.unit_tests, **after.manifest.unit_tests}
+    reached = compared.reached
     tests = [
         Finding("look", nodes[name].name, f"test changed: {reason}")
         for name, reason in compared.changed.items()
         if nodes[name].resource_type == "test"
+    ]
+    checksums = ({name: test.checksum for name, test in side.manifest.unit_tests.items()} for side in (before, after))
+    tests += [
+        Finding("look", test.name, f"unit test {'changed' if name in after.manifest.unit_tests else 'removed'}")
+        for name in contracts.differing(*checksums)
+        if (test := before.manifest.unit_tests.get(name))
     ]
     affected = [
         Finding("note", nodes[name].name, f"made of what changes, and not compared: {OF_THE_MOMENT}")
@@ -124,7 +137,7 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
         is_static=is_static,
         scope=compared,
         findings=[*contracts.findings(before.manifest, after.manifest), *tests, *settings, *affected],
-        names={unique_id: node.name for unique_id, node in nodes.items()},
+        names={unique_id: node.name for unique_id, node in {**nodes, **unit_tests}.items()},
         edges=[
             (nodes[parent].name, nodes[name].name)
             for name in sorted(reached)
@@ -154,19 +167,29 @@ def _compiled(side: Side, name: str) -> str:
 
 def _selected(of_code: Review, manifest: DbtManifest) -> list[Node]:
     """Return the nodes of one side that the change can reach and whose rows can be compared, by name."""
-    reached = {*of_code.scope.changed, *of_code.scope.added, *of_code.scope.removed, *of_code.scope.affected}
-    nodes = [manifest.nodes[unique_id] for unique_id in reached & manifest.nodes.keys()]
+    nodes = [manifest.nodes[unique_id] for unique_id in of_code.scope.reached & manifest.nodes.keys()]
     return sorted(
         (node for node in nodes if node.resource_type in REFERENCED and not _is_of_the_moment(node)),
         key=lambda node: node.name,
     )
 
 
-def _to_build(of_code: Review, manifest: DbtManifest) -> list[str]:
-    """Return the names of the nodes of one side that are built, and of changed tests, which need no build."""
-    tests = [manifest.nodes[name] for name in (*of_code.scope.changed, *of_code.scope.added) if name in manifest.nodes]
-    names = {node.name for node in tests if node.resource_type == "test"}
-    return sorted(names | {node.name for node in _selected(of_code, manifest)})
+def _tests(of_code: Review, manifest: DbtManifest) -> list[Node]:
+    """Return the tests of one side whose answer the change can reach, and the unit tests of what it changes."""
+    reached, changed = of_code.scope.reached, {*of_code.scope.changed, *of_code.scope.added}
+    tests = [node for node in manifest.nodes.values() if node.resource_type == "test"]
+    tests = [node for node in tests if node.unique_id in changed or not reached.isdisjoint(node.parents)]
+    return [*tests, *(test for test in manifest.unit_tests.values() if not changed.isdisjoint(test.parents))]
+
+
+def _unknown(of_code: Review, manifest: DbtManifest) -> dict[str, list[str]]:
+    """Return the names of the tests of one side that read what a review does not build, with the names of that."""
+    stale = {name for name in of_code.scope.reached & manifest.nodes.keys() if _is_of_the_moment(manifest.nodes[name])}
+    return {
+        test.name: sorted(manifest.nodes[name].name for name in behind)
+        for test in _tests(of_code, manifest)
+        if test.resource_type == "test" and (behind := stale & {*manifest.ancestors(test.unique_id)})
+    }
 
 
 def _is_of_the_moment(node: Node) -> bool:
@@ -193,14 +216,18 @@ def _of_data(
     weeks = _newest_weeks(base, exported, number_of_weeks)
     env = {**projects[0].env, **read_env_file(made.env_file)}
     runs, ends = [], []
+    unknown = {name: behind for side in sides for name, behind in _unknown(of_code, side.manifest).items()}
     for side, nodes, project, name in zip(sides, chosen, projects, (BEFORE, AFTER), strict=True):
-        names = _to_build(of_code, side.manifest)
-        log.info(f"{name} the change: building {len(nodes)} nodes and testing them")
+        tests = [test for test in _tests(of_code, side.manifest) if test.name not in unknown]
+        names = [node.name for node in nodes]
+        log.info(f"{name} the change: building {len(nodes)} nodes, and running {len(tests)} tests")
         run = Project(project.directory, {**env, "DBT_TARGET_PATH": str(made.directory / f"target-{name}")})
-        if name == BEFORE and not _has_inputs(base, nodes, side.manifest):
-            names = [f"+{one}" for one in names]
+        if name == BEFORE and not _has_inputs(base, [*nodes, *tests], side.manifest):
+            names = [f"+{one.name}" for one in (*nodes, *tests)]
         # The lake is what the code before has made: that build finds most of it unchanged.
-        issues, answers = _built(run, names, weeks, is_refreshed=with_costs or name == AFTER)
+        issues, answers = _built(
+            run, names, [test.name for test in tests], weeks, is_refreshed=with_costs or name == AFTER
+        )
         ends.append(time.time())
         runs.append(([*issues, *_store_views(run, side.manifest, nodes)], answers))
         catalogs.remember(made.directory, name)
@@ -209,8 +236,8 @@ def _of_data(
     before, after = (catalogs.opened(made.settings, name) for name in (BEFORE, AFTER))
     log.info("comparing tables")
     impersonal = contracts.impersonal_columns(*(side.manifest for side in sides))
-    effect = _Comparison(sides[1].manifest, weeks, made.directory / "rows", impersonal, with_samples)
-    drift = _Comparison(sides[0].manifest, weeks, made.directory / "rows", impersonal)
+    effect = Comparison(sides[1].manifest, weeks, made.directory / "rows", impersonal, with_samples)
+    drift = Comparison(sides[0].manifest, weeks, made.directory / "rows", impersonal)
     # Of an added node there is nothing before, and of a removed one nothing after.
     ids_before = {node.unique_id for node in chosen[0]}
     # It failed, or something that it is made of.
@@ -222,7 +249,14 @@ def _of_data(
     (known, statuses_before), (issues, statuses) = runs
     return replace(
         of_code,
-        findings=[*_failures(issues, known, of_code.names), *of_code.findings],
+        findings=[
+            *_failures(issues, known, of_code.names),
+            *of_code.findings,
+            *(
+                Finding("note", name, f"not run: of {', '.join(behind)}, {OF_THE_MOMENT}")
+                for name, behind in sorted(unknown.items())
+            ),
+        ],
         tables=tables,
         drift=drifted,
         costs={node.name: costs[node.unique_id] for node in chosen[1] if node.unique_id in costs},
@@ -235,7 +269,7 @@ def _of_data(
         tests={
             of_code.names[name]: (statuses_before[name], status)
             for name, status in sorted(statuses.items())
-            if name.startswith("test.") and statuses_before.get(name, status) != status
+            if name.startswith(("test.", "unit_test.")) and statuses_before.get(name, status) != status
         },
     )
 
@@ -261,19 +295,27 @@ def _newest_weeks(catalog: Catalog, nodes: Iterable[Node], number: int) -> list[
 
 
 def _built(
-    project: Project, names: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
+    project: Project, names: Sequence[str], tests: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
 ) -> tuple[list[Issue], dict[str, str]]:
-    """Build nodes and test them; return what failed, and by unique id the status of each, of a test with its rows."""
-    if not names:
-        return [], {}
-    issues = build_all(project, weeks, *(["--full-refresh"] if is_refreshed else []), "--select", *names)
-    results = project.results()["results"]
-    return issues, {one["unique_id"]: f"{one['status']} {one.get('failures') or ''}".rstrip() for one in results}
+    """Build nodes, then test them; return what failed, and by unique id the status of each, of a test with its rows."""
+    issues: list[Issue] = []
+    answers: dict[str, str] = {}
+    refresh = ["--full-refresh"] if is_refreshed else []
+    # A test that fails in a build stops what comes after it, and one that reads other models is not run.
+    for command, arguments, selected in (
+        (dbt.build_all, ("--exclude-resource-type", "test", *refresh), names),
+        (dbt.test, (), tests),
+    ):
+        if selected:
+            issues += command(project, weeks, *arguments, "--select", *selected)
+            results = project.results()["results"]
+            answers |= {one["unique_id"]: f"{one['status']} {one.get('failures') or ''}".rstrip() for one in results}
+    return issues, answers
 
 
 def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node]) -> Iterator[Issue]:
     """Write the rows of views that are compared to tables of the fork; yield those that cannot be read."""
-    views = [node for node in nodes if _is_compared_view(node, manifest)]
+    views = [node for node in nodes if is_compared_view(node, manifest)]
     with thrift.connect(from_environment(project.env)) as cursor:
         thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
         # Of the other side.
@@ -289,65 +331,8 @@ def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node])
                 yield Issue(f"the view {view.name} cannot be read", object=view.unique_id)
 
 
-def _is_compared_view(node: Node, manifest: DbtManifest) -> bool:
-    """Return whether the rows of a view are compared: readers may have them, or no table is made of it."""
-    return node.materialized == "view" and not any(
-        node.schema in RESTRICTED and node.unique_id in manifest.ancestors(other.unique_id)
-        for other in manifest.nodes.values()
-        if other.resource_type in REFERENCED and other.materialized not in ("view", "snapshot")
-    )
-
-
 def _failures(after: Iterable[Issue], before: Iterable[Issue], names: Mapping[str, str]) -> Iterator[Finding]:
     known = {issue.message for issue in before}
     for issue in after:
         name = names.get(issue.object, issue.object)
         yield Finding("look" if issue.message in known else "breaking", name, issue.message)
-
-
-@dataclass
-class _Comparison:
-    """Compares the tables of two catalogs, by the nodes of a manifest."""
-
-    manifest: DbtManifest
-    weeks: Sequence[IsoWeek]
-    scratch: Path
-    impersonal: Mapping[str, set[str]]
-    with_samples: bool = False
-    not_compared: dict[str, str] = field(default_factory=dict)
-
-    def tables(self, nodes: Iterable[Node], before: Catalog, after: Catalog) -> list[TableReport]:
-        """Return what differs, of exported tables by week. What cannot be compared is in `not_compared`."""
-        reports: list[TableReport] = []
-        for node in nodes:
-            name = node.table
-            if _is_compared_view(node, self.manifest):
-                name = f"{STORED_VIEWS}.{node.name}"
-            elif node.materialized == "view":
-                # The tables that are made of it are compared.
-                continue
-            tables = [load_table(catalog, name) for catalog in (before, after)]
-            if tables[0] is None or tables[1] is None:
-                side = "on both sides of" if tables == [None, None] else "after" if tables[0] else "before"
-                self.not_compared[node.name] = f"no rows of it are stored {side} the change"
-                continue
-            try:
-                reports += [*self._compared(node, tables[0], tables[1])]
-            except UserError as error:
-                self.not_compared[node.name] = error.message
-        return reports
-
-    def _compared(self, node: Node, before: Table, after: Table) -> Iterator[TableReport]:
-        key, impersonal = contracts.key(node, self.manifest), self.impersonal.get(node.name, set())
-        weeks: Iterable[str | None] = map(str, self.weeks) if node.is_export else [None]
-        for week in weeks:
-            part = (str(node.partition_by), week) if week else None
-            change = data.compare(before, after, key, self.scratch, part, impersonal if self.with_samples else ())
-            totals = data.totals(before, self.scratch, part) if part and not change.is_equal else {}
-            # A sum of values of persons may be the value of one.
-            columns = {
-                name: column if name in impersonal else replace(column, total=None)
-                for name, column in change.columns.items()
-            }
-            totals = {name: total for name, total in totals.items() if name in impersonal}
-            yield TableReport(node.name, replace(change, columns=columns), week, totals)

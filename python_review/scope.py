@@ -97,6 +97,11 @@ class Scope:
     same: list[str] = field(default_factory=list)
     hooks: list[str] = field(default_factory=list)
 
+    @property
+    def reached(self) -> set[str]:
+        """What differs, and all that is made of it."""
+        return {*self.changed, *self.added, *self.removed, *self.affected}
+
 
 def side(manifest: DbtManifest, project: Path) -> Side:
     """Return a side of a change, from its compiled manifest and directory."""

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from python_common import private_files
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.output import console
@@ -31,12 +32,14 @@ def review(
 
     This checkout is the change, uncommitted edits included. Exit codes: 0 clean, 10 look, 11 breaking, 12 undecided.
     """
-    env = environment()
+    env, directory = environment(), PROJECT_ROOT / "target" / "review"
+    # A command that fails leaves no report of an earlier change.
+    private_files.delete(directory)
     accepted = report.acceptances(accept.read()) if accept else []
     settings, project = None if static else from_environment(env), Project(PROJECT_ROOT, env)
     result = run_review(settings, project, base, weeks, static, samples, cost)
     result = replace(result, acceptances=accepted)
-    path = report.write(result, PROJECT_ROOT / "target" / "review")
+    path = report.write(result, directory)
     console.print(path.read_text())
     console.print(f"review: {result.verdict}; written to {path}, {path.with_name('review.html')} and review.json")
     raise typer.Exit(report.EXIT_CODES[result.verdict])

@@ -26,9 +26,10 @@ from python_common.spark import thrift
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_jobs import fork
-from python_jobs.review import STORED_VIEWS, _store_views, review
+from python_jobs.review import _store_views, review
 from python_review import report
 from python_review.report import Review
+from python_review.tables import STORED_VIEWS
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 from tests.python_common.catalog.test_catalog_fork import contents
@@ -57,6 +58,19 @@ FILES = {
         {{ config(materialized='incremental', incremental_strategy='replace_partitions', partitions='exported_weeks',
             partition_by='week', meta={'export': {'key': ['id']}}) }}
         select id, amount, week from {{ ref('sold') }} where {{ in_exported_weeks('week') }}""",
+    # Two tests see what `priced` loses: one reads a table that is not made of it, one a table of checks.
+    "models/priced.sql": """
+        {{ config(materialized='table') }}
+        select sales.id, rates.name from {{ ref('stg_sales') }} as sales
+        left join {{ ref('rates') }} as rates on sales.amount = rates.rate""",
+    "models/checks.sql": """
+        {{ config(materialized='table') }}
+        select 'priced' as subject, (select count(*) from {{ ref('stg_sales') }}) - count(*) as difference
+        from {{ ref('priced') }}""",
+    "tests/data/assert_priced__every_sale.sql": """
+        select id from {{ ref('stg_sales') }} where (select rates from {{ ref('untouched') }}) > 0
+        except select id from {{ ref('priced') }}""",
+    "models/cheap.sql": "select id from {{ ref('stg_sales') }} where amount <= 40",
     "models/small.yml": """
         sources: [{name: till, schema: small, tables: [
           {name: sales, columns: [{name: id}, {name: amount}, {name: buyer}, {name: week}]}]}]
@@ -66,12 +80,15 @@ FILES = {
               {name: id, config: {meta: {pii: none}}}, {name: amount, config: {meta: {pii: none}}},
               {name: buyer, config: {meta: {pii: email}}}, {name: week, config: {meta: {pii: none}}}]}
           - {name: sold, columns: [{name: id, data_tests: [unique]}]}
+          - {name: checks, columns: [{name: difference, data_tests: [adds_up]}]}
           - {name: totals, data_tests: [unique_together: {arguments: {columns: [week, name]}}]}
           - {name: exp_sales, description: One row per sale., columns: [
               {name: id, data_type: int, data_tests: [unique]}, {name: amount, data_type: int},
               {name: week, data_type: string}]}
         exposures: [{name: sales_csv, label: Weekly sales (CSV), type: analysis, owner: {email: a@example.com},
           depends_on: [ref('exp_sales')]}]
+        unit_tests: [{name: test_cheap__limit, model: cheap, expect: {rows: [{id: 1}]},
+          given: [{input: ref('stg_sales'), rows: [{id: 1, amount: 40}, {id: 2, amount: 41}]}]}]
     """,
     "seeds/rates.csv": "name,rate\nlow,1\nhigh,2\n",
 }
@@ -132,9 +149,10 @@ def first(lake: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
         **HOOKS,
         **{"macro-paths": ["macros"], "test-paths": ["tests/data"], "vars": {"skip_unchanged": True, "weeks": ""}},
         seeds={"+schema": "small", "+file_format": "iceberg"},
+        flags={"indirect_selection": "buildable"},
     )
     for file, content in FILES.items():
-        (directory / file).parent.mkdir(exist_ok=True)
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
         (directory / file).write_text(dedent(content))
     shutil.copytree(PROJECT_ROOT / "macros", directory / "macros")
     shutil.copytree(PROJECT_ROOT / "tests" / "data" / "generic", directory / "tests" / "data" / "generic")
@@ -225,7 +243,8 @@ def test_a_build_in_a_fork_skips_what_is_unchanged_and_loads_a_changed_seed(shop
         built = run_dbt("build", "--vars", weeks, directory=first, **variables)
         assert built.returncode == 0, built.stdout[-3000:]
         results = json.loads((made.directory / "target" / "run_results.json").read_text())["results"]
-        nodes = [result for result in results if not result["unique_id"].startswith(("operation.", "exposure."))]
+        others = ("operation.", "exposure.", "unit_test.")
+        nodes = [result for result in results if not result["unique_id"].startswith(others)]
         reasons = re.findall(r"node state: (\S+: .*)", (made.directory / "logs" / "dbt.log").read_text())
         assert {result["adapter_response"].get("_message") for result in nodes} == {"unchanged"}, reasons
 
@@ -262,7 +281,7 @@ def test_a_killed_review_stops_no_other_and_the_same_rows_at_twice_the_cost_are_
     shop.edit("models/totals.sql", "cross join", "inner join {{ ref('sold') }} as same on sold.id = same.id cross join")
     with monkeypatch.context() as patched:
         patched.setattr(fork, "drop", lambda *_, **__: None)
-        patched.setattr("python_jobs.review.build_all", interrupted)
+        patched.setattr("python_dbt.run.build_all", interrupted)
         with pytest.raises(KeyboardInterrupt):
             review(shop.settings, Project(shop.directory, environment()), "main", 2, False)
     assert [one.name for one in fork.forks(shop.settings)] == ["review"]
@@ -379,15 +398,47 @@ def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) 
     assert result.not_compared.keys() == {"totals", "by_name"}
 
 
+def test_a_deleted_model_of_an_exposure_is_breaking_and_named(shop: Shop) -> None:
+    (shop.directory / "models" / "exp_sales.sql").unlink()
+    result = shop.review()
+    [finding] = result.findings
+    assert (result.verdict, finding.severity) == ("breaking", "breaking")
+    assert "sales_csv" in finding.message
+    assert "'exp_sales' which was not found" in finding.message
+
+
+# The sales without a rate of the same number, which are 1 and 2.
+UNPRICED = len([amount for _, amount, _, _ in SALES if amount not in (1, 2)])
+
+
+def test_every_test_that_sees_a_change_is_run_on_complete_builds(shop: Shop) -> None:
+    shop.edit("models/priced.sql", "left join", "inner join")
+    shop.edit("models/cheap.sql", "<= 40", "<= 39")
+    result = shop.review()
+    assert result.tests == {
+        "assert_priced__every_sale": ("pass", f"fail {UNPRICED}"),
+        "adds_up_checks_difference": ("pass", "fail 1"),
+        "test_cheap__limit": ("pass", "fail 1"),
+    }
+    breaking = {finding.message for finding in result.findings if finding.severity == "breaking"}
+    assert breaking == {f"test {name} failed" for name in result.tests}
+    # What fails a test is compared all the same.
+    assert (result.verdict, result.not_compared) == ("breaking", {})
+    assert shop.changes(result)["priced", None] == (0, UNPRICED, 0)
+
+
 def test_of_a_lake_in_which_nothing_is_built_the_inputs_are_built_too(shop: Shop) -> None:
     """Of sample data, for instance. It comes last: the lake of this module is bare afterwards."""
     with thrift.connect(shop.settings) as cursor:
         thrift.rows(cursor, "drop view staging.stg_sales")
-        for name in ("totals", "rates", "untouched", "exp_sales"):
+        for name in ("totals", "rates", "untouched", "exp_sales", "priced", "checks"):
             thrift.rows(cursor, f"drop table small.{name}")
-        for name in ("sold", "by_name"):
+        for name in ("sold", "by_name", "cheap"):
             thrift.rows(cursor, f"drop view small.{name}")
     shop.edit("models/totals.sql", "as total", "+ 1 as total")
+    shop.edit("models/priced.sql", "left join", "inner join")
     result = shop.review()
     assert shop.changes(result)["totals", None] == (0, 0, 6)
     assert (result.drift, result.not_compared) == ([], {})
+    # `untouched` is an input of this test alone.
+    assert result.tests["assert_priced__every_sale"] == ("pass", f"fail {UNPRICED}")

@@ -30,6 +30,7 @@ from python_review import scope
 from python_review.contracts import Finding
 from python_review.data import TableChange
 from python_review.report import Review, TableReport
+from python_review.tables import Comparison
 
 SALES = Node(
     "model.shop.sales",
@@ -60,7 +61,7 @@ def compared(
     for catalog, rows in zip(sides, tables, strict=True):
         catalog.create_table("marts.sales", rows.schema).append(rows)
     manifest = DbtManifest({node.unique_id: node})
-    comparison = job._Comparison(manifest, [IsoWeek.parse(WEEK)], scratch, **{"impersonal": {}, **fields})
+    comparison = Comparison(manifest, [IsoWeek.parse(WEEK)], scratch, **{"impersonal": {}, **fields})
     return comparison.tables([node], *sides), comparison.not_compared
 
 
@@ -135,6 +136,44 @@ def test_a_snapshot_that_is_made_of_what_changes_is_named() -> None:
     of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
     assert ("note", "history") in {(finding.severity, finding.object) for finding in of_code.findings}
     assert of_code.not_compared == {}
+
+
+def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
+    changed = replace(SALES, raw_code="select 1", compiled_code="select 1")
+    clock = replace(
+        SALES,
+        unique_id="model.shop.seen",
+        name="seen",
+        compiled_code="select current_timestamp()",
+        parents=[changed.unique_id],
+    )
+    other = replace(SALES, unique_id="model.shop.other", name="other", compiled_code="select now()")
+    tests = [
+        Node(f"test.shop.{name}", "test", name, "marts", compiled_code="select 1", parents=[*parents])
+        for name, parents in {
+            "of_changed": [changed.unique_id, other.unique_id],
+            "of_clock": [clock.unique_id, changed.unique_id],
+            "of_other": [other.unique_id],
+        }.items()
+    ]
+    sides = [
+        scope.Side(DbtManifest({node.unique_id: node for node in (one, clock, other, *tests)}), {})
+        for one in (changed, replace(changed, raw_code="select 2", compiled_code="select 2"))
+    ]
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    assert [test.name for test in job._tests(of_code, sides[1].manifest)] == ["of_changed", "of_clock"]
+    assert job._unknown(of_code, sides[1].manifest) == {"of_clock": ["seen"]}
+
+
+@pytest.mark.parametrize(
+    ("after", "message"), [("another", ["unit test changed"]), (None, ["unit test removed"]), ("same", [])]
+)
+def test_a_unit_test_that_is_changed_or_removed_is_named(after: str | None, message: list[str]) -> None:
+    test = Node("unit_test.shop.sales.edge", "unit_test", "edge", "marts", checksum="same", parents=[SALES.unique_id])
+    tests = [{test.unique_id: test}, {test.unique_id: replace(test, checksum=after)} if after else {}]
+    sides = [scope.Side(DbtManifest({SALES.unique_id: SALES}, unit_tests=of_side), {}) for of_side in tests]
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=True)
+    assert [finding.message for finding in of_code.findings] == message
 
 
 def git(directory: Path, *arguments: str) -> None:
@@ -232,7 +271,7 @@ def test_a_view_cannot_be_read_only_if_reading_alone_fails_on_a_server_that_answ
 
 
 def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tmp_path: Path) -> None:
-    comparison = job._Comparison(DbtManifest({SALES.unique_id: SALES}), [], tmp_path, {})
+    comparison = Comparison(DbtManifest({SALES.unique_id: SALES}), [], tmp_path, {})
     assert comparison.tables([SALES], *sides) == []
     assert comparison.not_compared == {"sales": "no rows of it are stored on both sides of the change"}
 
@@ -263,11 +302,16 @@ def test_the_exit_code_is_the_verdict_after_what_the_pull_request_accepts(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     (tmp_path / "pull-request").write_text(text or "")
+    former = tmp_path / "target" / "review" / "review.md"
+    former.parent.mkdir(parents=True)
+    former.write_text("of an earlier change")
     arguments = ["--accept", str(tmp_path / "pull-request")] if text else []
     ended = CliRunner().invoke(command.app, ["--static", *arguments])
     assert (ended.exit_code, isinstance(ended.exception, UserError)) == (code, code == 1)
-    if code != 1:
-        assert (tmp_path / "target" / "review" / "review.md").read_text().startswith("<!-- lakehouse review -->")
+    if code == 1:
+        assert not former.exists()
+    else:
+        assert former.read_text().startswith("<!-- lakehouse review -->")
 
 
 @pytest.mark.parametrize("target", ["review", "review-sample"])
