@@ -148,10 +148,8 @@ def _java_options(settings: Settings) -> str:
     if _is_noexec(JAVA_TMP):
         scratch = private_files.directory(settings.home / "tmp")
         if _is_noexec(scratch):
-            raise UserError(
-                f"Neither {JAVA_TMP} nor {scratch} allows execution, which native libraries of Java need",
-                "Mount one of them without `noexec`, or set LAKEHOUSE_HOME to a directory that allows it",
-            )
+            which = f"Neither {JAVA_TMP} nor {scratch} allows execution, which native libraries of Java need"
+            raise UserError(which, "Mount one of them without `noexec`, or set LAKEHOUSE_HOME to another directory")
         options.append(f"-Djava.io.tmpdir={scratch}")
     if CLASS_ARCHIVE.exists():
         # Without it a cold batch takes 36 % more CPU time (bench/README.md). An archive of other jars or another Java

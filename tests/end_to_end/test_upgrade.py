@@ -1,115 +1,165 @@
-"""A lake of release 0.5, upgraded as in docs/upgrading.md: one command line, one full refresh.
+"""A lake of release 0.6 is upgraded as in docs/upgrading.md, goes back once, and is upgraded again.
 
 The tests of this module run in order and share a separate lake: what is tested is a history.
 """
 
 import os
+import signal
 import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT, TARGET
-from python_common.config.settings import Settings
-from tests.conftest import LAKEHOUSE, run_dbt, run_lakehouse, started
+from python_common.config.environment import env_file, home, read_env_file
+from python_common.config.settings import from_environment
+from python_export.notify import outbox
+from python_export.publishing import hold
+from python_ingest.maintenance import receipts
+from python_jobs.weekly import history
+from tests.conftest import run_lakehouse, started
 from tests.end_to_end.conftest import Lake, succeed
+from tests.support.release import Release, set_up
+from tests.support.services.interpreted import INTERPRETED
 
 pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark.long, pytest.mark.chaos]
 
-RELEASE = "8433e67"
-SERVICES = [word for name in ("kafka", "registry", "thrift") for word in ("--only", name)]
-SIZE = ("--orders", "60", "--weeks", "1")
-DATASETS = ("completed_orders", "customer_activity", "order_lines", "product_demand", "product_sales")
+RELEASE = "eb7cd5e2a5597427379a59a88cc5d46d19f99efe"
+# As many weeks as a hold compares a week with, and that week.
+SIZE = ("--orders", "60", "--weeks", str(hold.FEWEST + 1))
+# A factor that the rows of two random weeks exceed.
+HOLD, STRICT_HOLD = "hold: {rows: 3, line_amount: 3}", "hold: {line_amount: 1.000001}"
+KILLED_ERASURE = """
+import os, signal
+from python_jobs.cli import main
+from python_jobs.erase.job import Erasure
+Erasure._rebuild = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+# Who ordered in most weeks.
+CUSTOMER = """
+    select customerid from rows where status = 'Completed' group by 1
+    order by count(distinct date_trunc('week', orderdate)) desc, 1 limit 1
+"""
+
+
+@dataclass
+class OldLake(Lake):
+    """A lake that the former release left, and what is unfinished in it."""
+
+    erase: tuple[str, ...]
+    held: hold.Hold
+    # The published versions: those in the export root, and in another one that the lake was published to before.
+    published: set[str]
+    elsewhere: Path
+    # Those of both that hold the person who is erased, by address.
+    holding: set[str]
+
+    def pending(self) -> set[str]:
+        """Return the versions that a channel has not delivered yet."""
+        return {entry.path for entry in outbox.entries(load_catalog(self.settings)) if entry.is_pending}
+
+    def addresses(self, paths: set[str]) -> set[str]:
+        return {f"{self.settings.export_root}/{path}" for path in paths}
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tree of release 0.5. It runs in this environment: its uv.lock and jars.lock are the same."""
-    archive = subprocess.run(["git", "archive", RELEASE], cwd=PROJECT_ROOT, capture_output=True, check=False)
-    assert archive.returncode == 0, f"commit {RELEASE} is missing: run `git fetch --unshallow`. {archive.stderr!r}"
-    tree = tmp_path_factory.mktemp("release-0.5")
-    subprocess.run(["tar", "--extract"], input=archive.stdout, cwd=tree, check=True)
-    (tree / "spark_server" / "target").symlink_to(TARGET)
-    return tree
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return set_up(RELEASE, tmp_path_factory.mktemp("release-0.6"))
 
 
-def run_release(release: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of release 0.5, with dbt's files in its tree, as they were."""
-    env = {**os.environ, "PYTHONPATH": str(release)}
-    command = [sys.executable, "-c", "from console.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=release, env=env, capture_output=True, text=True, timeout=900, check=False)
+def expect(code: int, finished: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a command that must end with an exit code."""
+    assert finished.returncode == code, finished.stdout[-4000:] + finished.stderr[-4000:]
+    return finished.stdout + finished.stderr
 
 
 @pytest.fixture(scope="module")
-def lake(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A lake that release 0.5 has filled and published a week of, on a stack of this release."""
-    with own_environment(tmp_path_factory.mktemp("lake-0.5")):
+def lake(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldLake]:
+    """A lake that the former release has filled, and published without mail; a run and an erasure were killed."""
+    export = release.tree / "models" / "exports" / "exp_weekly__order_lines.yml"
+    text = export.read_text()
+    assert HOLD in text
+    with own_environment(tmp_path_factory.mktemp("lake-0.6")):
+        os.environ.update({**INTERPRETED, "LAKEHOUSE_NOTIFY_TIMEOUT": "1s"})
         try:
-            succeed(
-                {
-                    " ".join(step): lambda step=step: run_release(release, *step)
-                    for step in (
-                        ("stack", "up", *SERVICES),
-                        ("stack", "sample-data", *SIZE),
-                        ("weekly",),
-                        ("stack", "down"),
-                    )
-                }
-            )
-            yield Lake(started(*SERVICES))
+            expect(0, release.lakehouse("stack", "up"))
+            expect(0, release.lakehouse("stack", "sample-data", *SIZE))
+            expect(0, release.lakehouse("stack", "down", "--only", "mail"))
+            os.environ.update(read_env_file(env_file()))
+            old = Lake(from_environment())
+            catalog, week = load_catalog(old.settings), old.last_week
+            expect(3, release.lakehouse("weekly", "--weeks", f"{week.minus(hold.FEWEST)}..{week.minus(1)}"))
+            other = home() / "other-exports"
+            expect(3, release.lakehouse("export", "run", "customer_activity", LAKEHOUSE_EXPORT_ROOT=str(other)))
+            export.write_text(text.replace(HOLD, STRICT_HOLD))
+            expect(-signal.SIGKILL, release.python("-m", "tests.support.killed", "report", "after all other steps"))
+            export.write_text(text)
+            [(customer,)] = old.query("bronze.shop_orders", CUSTOMER)
+            erase = ("erase", "--subject", f"shop.customer={customer}", "--published")
+            expect(-signal.SIGKILL, release.python("-c", KILLED_ERASURE, *erase))
+            expect(0, release.lakehouse("stack", "down"))
+            [held], [receipt] = hold.unapproved(catalog).values(), receipts.every(catalog)
+            yield OldLake(old.settings, erase, held, old.versions(), other, {*receipt.versions})
         finally:
             run_lakehouse("stack", "down", "--wipe")
 
 
-def versions(settings: Settings) -> dict[str, list[str]]:
-    """Return the versions of each dataset's week."""
-    root = Path(settings.export_root)
-    return {name: sorted(path.parent.name for path in root.glob(f"{name}/*/v*/manifest.json")) for name in DATASETS}
+def test_the_former_release_leaves_all_kinds_of_unfinished_work(lake: OldLake) -> None:
+    catalog, held = load_catalog(lake.settings), f"order_lines/{lake.last_week}/v1"
+    assert lake.held.address == f"{lake.settings.export_root}/order_lines/{lake.last_week}"
+    assert (held in lake.published, len(lake.published)) == (False, 5 * (hold.FEWEST + 1) - 1)
+    assert lake.pending() and lake.pending() < lake.published
+    assert [run.outcome for run in history.runs(catalog)] == ["notification failed", "running"]
+    assert {Path(address).parents[2] for address in lake.holding} == {Path(lake.settings.export_root), lake.elsewhere}
+    assert len(receipts.unfinished(catalog)) == 1
 
 
-def test_a_build_before_the_upgrade_is_refused_with_the_command(lake: Lake) -> None:
-    assert versions(lake.settings) == {name: ["v1"] for name in DATASETS}
-    refused = run_dbt("build", "--select", "int_payments_deduplicated")
-    assert refused.returncode != 0
-    assert "lakehouse pii rotate && lakehouse weekly --full-refresh" in refused.stdout
-
-
-def key_versions(lake: Lake) -> set[str]:
-    """Return the key versions of all pseudonyms in marts and exports; a row without a person has none."""
-    in_use = set()
-    for table in (*lake.tables("marts"), *lake.tables("exports")):
-        rows = load_catalog(lake.settings).load_table(table).scan().to_arrow()
-        if "key_version" in rows.column_names:
-            in_use |= {*rows["key_version"].to_pylist()}
-    return in_use - {None}
-
-
-def test_one_command_line_upgrades_the_lake_and_compares_its_week(lake: Lake) -> None:
-    assert key_versions(lake) == {"v1"}
-    command = f"{LAKEHOUSE} pii rotate && {LAKEHOUSE} weekly --full-refresh"
-    done = subprocess.run(["sh", "-c", command], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "  0 new records of 8 topics" in done.stderr
-    assert key_versions(lake) == {"v2"}
-    # Without a pseudonym the content is the same; what has suppressed groups is published once.
-    unchanged = ("product_demand", "product_sales")
-    assert versions(lake.settings) == {name: ["v1"] if name in unchanged else ["v1", "v2"] for name in DATASETS}
-
-
-def test_an_upgraded_lake_goes_on_where_it_was(lake: Lake, release: Path) -> None:
-    """Records that come after the upgrade land once, and no table needs another full refresh for them."""
+def test_an_upgrade_restates_no_week_and_finishes_the_work(lake: OldLake) -> None:
+    week = str(lake.last_week)
+    lake.settings = started()
+    approve = ("order_lines", "--week", week, "--sha256", lake.held.sha256[:12], "--reason", "checked")
     done = succeed(
         {
-            "wave": lambda: run_release(release, "stack", "sample-data", *SIZE, "--wave", "2"),
-            "ingest run": lambda: run_lakehouse("ingest", "run"),
+            "approve": lambda: run_lakehouse("export", "approve", *approve),
+            "erase": lambda: run_lakehouse(*lake.erase, timeout=900),
+            "weekly": lambda: run_lakehouse("weekly", "--week", week, timeout=900),
+        }
+    )
+    assert "0 new records of 8 topics" in done["weekly"].stderr
+    catalog = load_catalog(lake.settings)
+    # A new version of the weeks that held the erased person, and the one that was held: nothing else.
+    replaced = {path.replace("/v1", "/v2") for path in lake.published if lake.addresses({path}) & lake.holding}
+    assert replaced
+    assert lake.versions() == lake.published | replaced | {f"order_lines/{week}/v1"}
+    [receipt] = receipts.every(catalog)
+    assert (receipt.state, {*receipt.versions.values()}) == (receipts.DONE, {"withdrawn"})
+    assert (lake.holding, lake.pending()) == ({*receipt.versions}, set())
+    assert [run.outcome for run in history.runs(catalog)][:2] == ["notification failed", "killed"]
+
+
+def test_the_former_release_builds_again_and_so_does_this_one(lake: OldLake, release: Release) -> None:
+    expect(0, run_lakehouse("stack", "down"))
+    back = succeed(
+        {
+            "up": lambda: release.lakehouse("stack", "up"),
+            "wave": lambda: release.lakehouse("stack", "sample-data", *SIZE, "--wave", "2"),
+            "weekly": lambda: release.lakehouse("weekly"),
+            "down": lambda: release.lakehouse("stack", "down"),
+        }
+    )
+    published = lake.versions()
+    assert "late data in" in back["weekly"].stderr
+    started()
+    again = succeed(
+        {
+            "weekly": lambda: run_lakehouse("weekly", timeout=900),
             "ingest verify": lambda: run_lakehouse("ingest", "verify"),
-            "increments": lambda: run_dbt("run", "--select", "config.materialized:incremental"),
             "export verify": lambda: run_lakehouse("export", "verify"),
         }
     )
-    assert done["ingest verify"].stdout.count("all exactly once") == len(lake.tables("bronze"))
-    assert key_versions(lake) == {"v2"}
+    assert (lake.versions(), lake.pending()) == (published, set())
+    assert again["ingest verify"].stdout.count("all exactly once") == len(lake.tables("bronze"))
