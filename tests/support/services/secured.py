@@ -42,6 +42,10 @@ super.users=User:ANONYMOUS;User:CN=broker;User:CN={admin}
 """
 
 
+# Whether each of its nine uses is allowed: the sixth is to sign certificates.
+SIGNS_CERTIFICATES = x509.KeyUsage(*(use == 5 for use in range(9)))
+
+
 class Authority:
     """A certificate authority that keeps PEM files in a directory."""
 
@@ -70,8 +74,13 @@ class Authority:
             .not_valid_before(now - dt.timedelta(days=1))
             .not_valid_after(now + dt.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+            # Python 3.13 refuses a certificate without them, and an authority without a use of its key.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(loopback, critical=False)
         )
+        if is_ca:
+            builder = builder.add_extension(SIGNS_CERTIFICATES, critical=True)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
