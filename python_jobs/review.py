@@ -80,9 +80,8 @@ def review(
             try:
                 after = scope.side(compiled[1].result(), project.directory)
             except UserError as error:
-                # dbt names what is missing, and the node or exposure that uses it.
-                broken = Finding("breaking", "the changed project", error.message)
-                return Review(commit, project.commit() or "unknown", is_static, scope.Scope(), [broken], {}, [], [])
+                broken = [Finding("breaking", "the changed project", error.message), *_unmade(before.manifest, project)]
+                return Review(commit, project.commit() or "unknown", is_static, scope.Scope(), broken, {}, [], [])
             of_code = _of_code(before, after, commit, project, is_static)
             has_work = any(_selected(of_code, one.manifest) or _tests(of_code, one.manifest) for one in (before, after))
             if is_static or settings is None or not has_work:
@@ -104,6 +103,15 @@ def _git(project: Project, *arguments: str) -> bytes:
         reason = error.stderr.decode(errors="replace").strip().partition("\n")[0]
         remedy = "Give a branch, tag or commit that git knows"
         raise UserError(f"git {arguments[0]} failed ({reason})", remedy) from None
+
+
+def _unmade(before: DbtManifest, project: Project) -> Iterator[Finding]:
+    """Yield the exposures that are made of deleted files; of all that is missing dbt names the first."""
+    for exposure in before.exposures.values():
+        behind = [before.nodes.get(name) for name in (*exposure.parents, *before.ancestors(*exposure.parents))]
+        files = {node.original_file_path for node in behind if node and node.resource_type in REFERENCED}
+        if gone := sorted(file for file in files if not (project.directory / file).exists()):
+            yield Finding("breaking", exposure.label or exposure.name, f"made of {', '.join(gone)}, which is deleted")
 
 
 def _of_code(before: Side, after: Side, commit: str, project: Project, is_static: bool) -> Review:

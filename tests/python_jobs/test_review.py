@@ -399,12 +399,13 @@ def test_a_new_test_that_fails_and_what_does_not_build_are_breaking(shop: Shop) 
 
 
 def test_a_deleted_model_of_an_exposure_is_breaking_and_named(shop: Shop) -> None:
-    (shop.directory / "models" / "exp_sales.sql").unlink()
+    (shop.directory / "models" / "sold.sql").unlink()
     result = shop.review()
-    [finding] = result.findings
-    assert (result.verdict, finding.severity) == ("breaking", "breaking")
-    assert "sales_csv" in finding.message
-    assert "'exp_sales' which was not found" in finding.message
+    [dbt, finding] = result.findings
+    assert (result.verdict, dbt.severity, finding.severity) == ("breaking", "breaking", "breaking")
+    assert "'sold' which was not found" in dbt.message
+    # dbt names one model that reads it.
+    assert (finding.object, finding.message) == ("Weekly sales (CSV)", "made of models/sold.sql, which is deleted")
 
 
 # The sales without a rate of the same number, which are 1 and 2.
