@@ -271,7 +271,8 @@ def test_both_decoders_have_the_same_bounds(name: str) -> None:
 
 def test_no_record_costs_more_than_its_bytes(topic: TopicFixture) -> None:
     expected, topic = [], topic.declaring(allow=(*UNBOUNDED,))
-    for name, (kind, encodings) in UNBOUNDED.items():
+    # The local registry fails on a map of the record itself.
+    for name, (kind, encodings) in (UNBOUNDED | {"mapped": ("int", [])}).items():
         schema_id = topic.register(record("r", id="int", **{name: kind}, last="int"))
         for part, good in encodings:
             topic.produce(b"\0" + schema_id.to_bytes(4, "big") + b"\x04" + part + b"\x06")
