@@ -189,7 +189,7 @@ def clauses(of: tuple[str, ...], position: int) -> tuple[str, ...]:
     return of[:1] + of[1 + position % 3 :: 3]
 
 
-@pytest.mark.parametrize(("position", "read"), enumerate(READS))
+@pytest.mark.parametrize(("position", "read"), list(enumerate(READS)))
 def test_relations_of_sql_are_found_or_it_is_never_skipped(ask: Ask, position: int, read: str) -> None:
     relations = READS[read]
     for clause in clauses(READING, position):
@@ -202,14 +202,14 @@ def test_relations_of_sql_are_found_or_it_is_never_skipped(ask: Ask, position: i
         assert relations is None or set(answer["relations"]) == relations | others, text
 
 
-@pytest.mark.parametrize(("position", "call"), enumerate(CLOCKS))
+@pytest.mark.parametrize(("position", "call"), list(enumerate(CLOCKS)))
 def test_sql_with_clock_chance_or_session_is_never_skipped(ask: Ask, position: int, call: str) -> None:
     answers = [ask(clause.replace("{call}", call)) for clause in clauses(CALLING, position)]
     assert any(map(is_sql, answers)), answers
     assert not any(map(is_skippable, answers)), answers
 
 
-@pytest.mark.parametrize(("position", "call"), enumerate(FOLLOWS))
+@pytest.mark.parametrize(("position", "call"), list(enumerate(FOLLOWS)))
 def test_sql_that_follows_from_tables_may_be_skipped(ask: Ask, position: int, call: str) -> None:
     answers = [ask(clause.replace("{call}", call)) for clause in clauses(CALLING, position)]
     assert is_sql(answers[0])
