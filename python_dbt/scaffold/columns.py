@@ -25,8 +25,7 @@ CASTS = {"int": "bigint", "float": "decimal(28,6)", "double": "decimal(28,6)", "
 TAKEN_TYPES = {"birth": ("string", "date", "timestamp", "timestamp_ntz"), "registration": ("int", "bigint")}
 # What no model has, by the beginning of its type.
 UNUSED = {"array": "lists need a model that makes rows of them", "map": "maps", "binary": "bytes"}
-# How the name of a column behind a mask ends, and its type, where these are not the mask's name and text.
-SUFFIXES = {"initials": "masked", "postal_area": "area"}
+# The type of a column behind a mask that is no text.
 MASKED_TYPES = {"year": "int", "month": "date"}
 # Columns that the models have, whatever the topic.
 RESERVED = frozenset({*METADATA_COLUMNS, "is_event_time_valid", "key_version", "rank_in_key"})
@@ -92,7 +91,7 @@ class Column:
         if self.pii == masks.AS_IS:
             return Output(self.name, self.type, self.description, leaf=self.leaf)
         mask = allowed[0]
-        name = unique(f"{self.name}_{SUFFIXES.get(mask, mask)}", self.taken)
+        name = unique(f"{self.name}_{masks.load().suffixes[mask]}", self.taken)
         words = f"{mask.replace('_', ' ').capitalize()} of {self.name}."
         return Output(name, MASKED_TYPES.get(mask, "string"), words, self.pii, mask, self.leaf)
 

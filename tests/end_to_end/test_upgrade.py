@@ -126,8 +126,8 @@ def test_an_upgrade_restates_no_week_and_finishes_the_work(lake: OldLake) -> Non
     done = succeed(
         {
             "approve": lambda: run_lakehouse("export", "approve", *approve),
+            "weekly": lambda: run_lakehouse("weekly", "--week", week, "--full-refresh", timeout=900),
             "erase": lambda: run_lakehouse(*lake.erase, timeout=900),
-            "weekly": lambda: run_lakehouse("weekly", "--week", week, timeout=900),
         }
     )
     assert "0 new records of 8 topics" in done["weekly"].stderr
@@ -150,7 +150,7 @@ def test_the_former_release_builds_again_and_so_does_this_one(lake: OldLake, rel
         {
             "up": lambda: release.lakehouse("stack", "up"),
             "wave": lambda: release.lakehouse("stack", "sample-data", *SIZE, "--wave", "2"),
-            "weekly": lambda: release.lakehouse("weekly"),
+            "weekly": lambda: release.lakehouse("weekly", "--full-refresh"),
             "down": lambda: release.lakehouse("stack", "down"),
         }
     )
@@ -159,7 +159,7 @@ def test_the_former_release_builds_again_and_so_does_this_one(lake: OldLake, rel
     started()
     again = succeed(
         {
-            "weekly": lambda: run_lakehouse("weekly", timeout=900),
+            "weekly": lambda: run_lakehouse("weekly", "--full-refresh", timeout=900),
             "ingest verify": lambda: run_lakehouse("ingest", "verify"),
             "export verify": lambda: run_lakehouse("export", "verify"),
         }
