@@ -273,7 +273,6 @@ def test_the_documented_lines_read_every_cell_as_it_is(tmp_path: Path, reader: s
     lines = ["number,note", *(f"{number},{cell(note)}" for number, note in zip(numbers, notes, strict=True))]
     file.write_bytes((mark + "\n".join(lines) + "\n").encode())
     if reader == "pandas":
-        pandas = pytest.importorskip("pandas")
         frame = eval(documented("pandas.read_csv(", file), {"pandas": pandas})
         rows = list(frame.itertuples(index=False, name=None))
         notes = [note or "" for note in notes]
