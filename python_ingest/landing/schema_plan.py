@@ -92,13 +92,8 @@ def plans_of_newest(registry: Registry, table: Table | None, declaration: Declar
     return plans
 
 
-def plan_of_file(
-    path: Path, table: Table | None, declaration: Declaration, registry: Registry | None = None
-) -> SchemaChange:
-    """Plan a proposed schema of values; `table` may not exist yet. A UserError if the file is unreadable.
-
-    Without a registry, all known schemas count as earlier versions of its type.
-    """
+def plan_of_file(path: Path, table: Table | None, declaration: Declaration, registry: Registry) -> SchemaChange:
+    """Plan a proposed schema of values; `table` may not exist yet. A UserError if the file is unreadable."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):
@@ -113,17 +108,16 @@ def _plan(
     table: Table | None,
     declaration: Declaration,
     side: str,
-    registry: Registry | None,
+    registry: Registry,
 ) -> SchemaChange:
     state = SchemaState.of(table)
     writers = state.writers[side]
     before = _of_side(side, state.columns)
     wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
-    known = older = Versions.of(writers.values())
-    if registry is not None:
-        older = TopicSchemas(registry, declaration).older(side, writers, schema_id, registered)
+    known = Versions.of(writers.values())
+    older, named = TopicSchemas(registry, declaration).of_type(side, writers, schema_id, registered)
     try:
-        writer, notes = check_compatibility(side, declaration, wanted, known, older, registered)
+        writer, notes = check_compatibility(side, declaration, wanted, known, older, named, registered)
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
     landed = landed_columns(side, writer)

@@ -122,7 +122,8 @@ class TopicSchemas:
                 else:
                     own[schema_id] = registered
             # What the topic's subjects list is asked for, however much it is.
-            subjects = {*self.declaration.subjects(name, ""), *(self._versions[name, number][1][0] for number in own)}
+            subjects = {*filter(None, self.declaration.subjects(name, ""))}
+            subjects.update(self._versions[name, number][1][0] for number in own)
             listed = {schema_id for subject in subjects for schema_id in self.registry.ids(subject)} if rest else set()
             asked, rest = [number for number in rest if number in listed], [*filter(lambda n: n not in listed, rest)]
         state = self._with_compatible(name, state, own)
@@ -149,7 +150,7 @@ class TopicSchemas:
             if schema_id not in writers:
                 try:
                     writer, notes = check_compatibility(
-                        side, self.declaration, state.columns, versions, older[of_type], own[schema_id], names
+                        side, self.declaration, state.columns, versions, older[of_type], names, own[schema_id]
                     )
                     added = state.with_writer(side, schema_id, writer)
                     if refusal := self.refusal(json.dumps(writer)):
@@ -171,17 +172,19 @@ class TopicSchemas:
         known = {number: self._versions.get((side, number)) for number in schema_ids}
         return sorted((version, number) for number, version in known.items() if version is not None)
 
-    def older(
+    def of_type(
         self, side: str, writers: Mapping[int, AvroSchema], schema_id: int | None, registered: Registered
-    ) -> Versions:
-        """Return the known versions of a schema's type that are earlier: all, if it has no id yet."""
+    ) -> tuple[Versions, Versions]:
+        """Return the known versions of a schema's type: those that are earlier, or all if it has no id yet, and all."""
         name = expanded_schema.full_name(registered.text)
         subject = self.registry.name_in_context(self.declaration.subjects(side, name)[0])
         proposed = math.inf, (subject, name.rpartition(".")[2])
         versions = [version for version, _ in self._order(side, () if schema_id is None else [schema_id])]
         number, of_type = versions[0] if versions else proposed
         order = self._order(side, writers)
-        return Versions.of(writers[known] for (other, kind), known in order if kind == of_type and other < number)
+        types = {known: kind for (_, kind), known in order}
+        older = Versions.of(writers[known] for (other, kind), known in order if kind == of_type and other < number)
+        return older, Versions.of(writer for known, writer in writers.items() if types.get(known, of_type) == of_type)
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
         """Note the version of a schema; return the reason if it is registered under no subject of this topic."""
@@ -209,15 +212,14 @@ def check_compatibility(
     columns: StructType,
     versions: Versions,
     older: Versions,
+    named: Versions,
     registered: Registered,
-    named: Versions | None = None,
 ) -> tuple[AvroSchema, tuple[str, ...]]:
     """Return the expanded schema of a version, its fields named as their columns, and notes for `ingest status`.
 
     It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
     the earlier versions of its type: a narrower type or another name is refused in a later version, unless the
-    declaration allows it. `named` are all versions of its type, whose names and aliases are those of its fields; by
-    default `versions`.
+    declaration allows it. `named` are all versions of its type, whose names and aliases are those of its fields.
 
     Raises:
         IncompatibleSchema: it does not fit.
@@ -225,7 +227,7 @@ def check_compatibility(
     if registered.schema_type != "AVRO":
         raise IncompatibleSchema("", f"the schema is {registered.schema_type}, not AVRO")
     form = expanded_schema.expand_schema(registered.text, registered.references)
-    writer = with_column_names(named or versions, form, columns if side == "value" else None)
+    writer = with_column_names(named, form, columns if side == "value" else None)
     if side == "value":
         writer = without_collisions(writer, versions)
     versions.with_version(writer)

@@ -41,11 +41,11 @@ def schema_of(fields: Fields, depth: int) -> dict[str, Any]:
 def notes_of(before: Any, after: Any, *allow: str) -> tuple[str, ...]:
     declaration = Declaration("t", "s", "t", "string", "dead_letter", allow=allow)
     first, _ = check_compatibility(
-        "value", declaration, NO_COLUMNS, Versions(), Versions(), Registered("AVRO", json.dumps(before))
+        "value", declaration, NO_COLUMNS, Versions(), Versions(), Versions(), Registered("AVRO", json.dumps(before))
     )
     versions = Versions.of([first])
     _, notes = check_compatibility(
-        "value", declaration, NO_COLUMNS, versions, versions, Registered("AVRO", json.dumps(after))
+        "value", declaration, NO_COLUMNS, versions, versions, versions, Registered("AVRO", json.dumps(after))
     )
     return notes
 

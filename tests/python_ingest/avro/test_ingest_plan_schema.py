@@ -137,6 +137,7 @@ def test_a_proposed_schema_is_read_from_a_file(topic: TopicFixture, ingest: Lake
         "  unchanged  0",
     ]
     proposed.write_text("{")
-    assert plan_of_file(proposed, None, topic.declaration).refused == "the schema is not JSON"
+    registry = Registry(topic.settings, 10)
+    assert plan_of_file(proposed, None, topic.declaration, registry).refused == "the schema is not JSON"
     with pytest.raises(UserError, match="cannot be read"):
-        plan_of_file(tmp_path / "missing.avsc", None, topic.declaration)
+        plan_of_file(tmp_path / "missing.avsc", None, topic.declaration, registry)

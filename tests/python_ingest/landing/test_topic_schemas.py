@@ -200,6 +200,8 @@ def test_no_number_of_versions_is_too_many_for_their_topic(of_topic: Any, naming
     decoders = schemas.resolve_schemas(SchemaState(), counts, (), 20)
     assert (len(decoders.value.unknown), decoders.value.too_many) == (20 - len(first), True)
     assert {*decoders.value.writers} == {*own}
+    # Some registries refuse a path with an empty name.
+    assert not [path for path in topic.registrations.asked if "//" in path]
 
 
 @pytest.mark.parametrize("base", ["/contexts/.team", "/contexts/:.team:", "/apis/contexts/.team", ""])
@@ -304,3 +306,15 @@ def test_a_plan_compares_a_schema_with_the_versions_of_its_type(
         proposed = tmp_path / f"{name}.avsc"
         proposed.write_text(json.dumps(record(name, id="int")))
         assert plan_of_file(proposed, table, declaration, registry).refused == refused
+
+
+def test_a_plan_moves_no_field_to_a_column_of_another_type(of_topic: Any, catalog: Catalog, tmp_path: Path) -> None:
+    topic = of_topic("topic_record")
+    placed = record("Placed") | {"fields": [{"name": "total", "type": "int", "aliases": ["amount"]}]}
+    topic.registrations.register(1, placed, f"{topic.declaration.topic}-Placed")
+    declaration = replace(topic.declaration, schema="bronze")
+    table = tables.evolve(tables.create(catalog, declaration), declaration, topic.state([1]))
+    proposed = tmp_path / "shipped.avsc"
+    proposed.write_text(json.dumps(record("Shipped", amount="int")))
+    plan = plan_of_file(proposed, table, declaration, Registry(topic.settings, 10))
+    assert [column.path for column in plan.added] == ["amount"]
