@@ -97,3 +97,9 @@ def generation_start(properties: Mapping[str, str]) -> dict[int, int]:
 def accepted_gap(partition: int) -> str:
     """Return what the properties with the accepted gaps of a partition begin with; the first offset follows."""
     return f"{ACCEPTED_GAPS}{partition}."
+
+
+def accepted_gaps(properties: Mapping[str, str]) -> dict[tuple[int, int], int]:
+    """Return the offset after each accepted gap, by partition and first offset."""
+    names = {name: name.removeprefix(ACCEPTED_GAPS).split(".") for name in properties if name.startswith(ACCEPTED_GAPS)}
+    return {(int(partition), int(first)): int(properties[name]) for name, (partition, first) in names.items()}

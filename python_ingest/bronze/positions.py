@@ -30,8 +30,8 @@ class Position:
     for a table without rows, and never less after a rollback, because readers downstream remember the
     numbers they have seen. `held_batch` is the greatest of this snapshot's rows. Without `has_metadata` the
     snapshot that records where partitions without rows began has expired. `generation` counts how often the topic was
-    recreated: batches are numbered across generations, offsets are of the last one. `accepted_gaps` are the table's
-    properties of that name, with the offset after each gap.
+    recreated: batches are numbered across generations, offsets are of the last one. `accepted_gaps` have the offset
+    after each gap, by its partition and first offset.
     """
 
     snapshot_id: int | None = None
@@ -40,12 +40,12 @@ class Position:
     held_batch: int = 0
     has_metadata: bool = True
     generation: int = 0
-    accepted_gaps: dict[str, int] = field(default_factory=dict)
+    accepted_gaps: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def behind_gaps(self, partition: int, offset: int) -> int:
         """Return the first offset at or after another that is in no accepted gap."""
-        while (gap := f"{property_keys.accepted_gap(partition)}{offset}") in self.accepted_gaps:
-            offset = self.accepted_gaps[gap]
+        while (partition, offset) in self.accepted_gaps:
+            offset = self.accepted_gaps[partition, offset]
         return offset
 
 
@@ -59,7 +59,7 @@ def position_of(table: Table, from_files: bool = False) -> Position:
         UserError: a file that is read is damaged, lacks the statistics or mixes Kafka partitions.
     """
     snapshot, current = table.current_snapshot(), property_keys.generation(table.properties)
-    gaps = {n: int(until) for n, until in table.properties.items() if n.startswith(property_keys.ACCEPTED_GAPS)}
+    gaps = property_keys.accepted_gaps(table.properties)
     if snapshot is None:
         return Position(accepted_gaps=gaps)
     latest = _recorded_position(table)

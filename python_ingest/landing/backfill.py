@@ -32,6 +32,10 @@ def first_gaps(
     with_records, begin = [], property_keys.generation_start(table.properties)
     with closing(StoredOffsets()) as stored:
         _read_offsets(table, stored, position.generation, searched)
+        # The log may be damaged there.
+        for (partition, start), until in position.accepted_gaps.items():
+            if start < position.next_offsets.get(partition, 0):
+                stored.add_range(partition, start, until)
         for partition, until in sorted(position.next_offsets.items()):
             first = max(topic.begin[partition], begin.get(partition, 0), searched.get(partition, 0))
             stored.find_gaps(partition, first, until)

@@ -150,9 +150,8 @@ class BronzeTable:
 
     def accepted_gaps(self, partition: int) -> list[tuple[int, int]]:
         """Return the ranges of offsets, from and until, that were lost when the topic was landed, and accepted."""
-        prefix = property_keys.accepted_gap(partition)
-        gaps = {name: until for name, until in self._table.properties.items() if name.startswith(prefix)}
-        return [(int(name.removeprefix(prefix)), int(until)) for name, until in gaps.items()]
+        gaps = property_keys.accepted_gaps(self._table.properties)
+        return [(first, until) for (of, first), until in gaps.items() if of == partition]
 
     def incomplete_batches(self) -> Iterator[str]:
         """Yield what differs between the rows that batches landed and those in their offset ranges.
