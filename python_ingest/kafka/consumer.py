@@ -27,6 +27,10 @@ DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
 ENDS_OF_LOOK = (KafkaError._PARTITION_EOF, *DAMAGED)
 
 
+class DamagedLog(UserError):
+    """A batch of Kafka's log is damaged."""
+
+
 def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> tuple[Ids, Ids]:
     """Return the ids in the headers of values and of keys, and how often they come; None of what has no header.
 
@@ -54,9 +58,16 @@ def is_passing(message: Message) -> bool:
     return error is not None and passing(error)
 
 
-def read_records(settings: Settings, topic: str, span: OffsetRange, wait: float) -> Iterator[Message]:
-    """Yield the committed records of an offset range in their order."""
-    return (message for message in _consume(settings, topic, [span], wait) if record_position(message)[1] < span.until)
+def read_records(
+    settings: Settings, topic: str, span: OffsetRange, wait: float, check_crcs: bool = False
+) -> Iterator[Message]:
+    """Yield the committed records of an offset range in their order.
+
+    Raises:
+        DamagedLog: a batch cannot be decompressed or, with `check_crcs`, fails its checksum.
+    """
+    messages = _consume(settings, topic, [span], wait, check_crcs=check_crcs)
+    return (message for message in messages if record_position(message)[1] < span.until)
 
 
 def damaged_batches(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> list[OffsetRange]:
@@ -99,12 +110,13 @@ def _consume(
     isolation: str = "read_committed",
     first_alone: bool = False,
     ends: tuple[int, ...] = (KafkaError._PARTITION_EOF,),
+    check_crcs: bool = False,
 ) -> Iterator[Message]:
     """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone.
 
     `ends` are the errors that end a range.
     """
-    consumer = reader(settings, isolation=isolation)
+    consumer = reader(settings, isolation=isolation, check_crcs=check_crcs)
     left = {span.partition: span.until for span in ranges}
     consumer.assign([TopicPartition(topic, span.partition, span.start) for span in ranges])
     silent = 0.0
@@ -116,6 +128,8 @@ def _consume(
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             for message in messages:
+                if not left:
+                    break
                 error = message.error()
                 # First: an error of the consumer itself has no position.
                 if error is not None and error.code() not in ends:
@@ -167,7 +181,8 @@ def reader(
 
 def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
     """Translate an error of a consumer."""
-    return UserError(
+    kind = DamagedLog if error.code() in DAMAGED else UserError
+    return kind(
         f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",
         "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then try again",
     )

@@ -108,11 +108,8 @@ class BatchWriter:
         records = BATCH_BYTES // self._record_bytes(table, plan.ranges)
         plan = replace(plan, ranges=positions.capped(plan.ranges, records))
         try:
-            return self._land(table, plan, self.read(plan.ranges))
-        except TimestampOverflow:
-            # The failed job may have been preceded by a change of columns.
-            return self._land(table.refresh(), *self._before_overflow(plan))
-        except KafkaFailed as failure:
+            return self._land_before_overflow(table, plan)
+        except (KafkaFailed, consumer.DamagedLog) as failure:
             topic = self.declaration.topic
             damaged = consumer.damaged_batches(self.settings, topic, plan.ranges, self.wait)
             if not damaged:
@@ -122,7 +119,14 @@ class BatchWriter:
             if not ranges:
                 topic_identity.accept_gaps(table.refresh(), topic, damaged, plan.accept_gap, is_damage=True)
                 raise CommitConflict("a damaged part of the log is accepted as a gap") from None
-            return self._land(table.refresh(), replace(plan, ranges=ranges), self.read(ranges))
+            return self._land_before_overflow(table.refresh(), replace(plan, ranges=ranges))
+
+    def _land_before_overflow(self, table: Table, plan: BatchPlan) -> Landed:
+        try:
+            return self._land(table, plan, self.read(plan.ranges))
+        except TimestampOverflow:
+            # The failed job may have been preceded by a change of columns.
+            return self._land(table.refresh(), *self._before_overflow(plan))
 
     def _land(self, table: Table, plan: BatchPlan, records: DataFrame) -> Landed:
         noted = SchemaState.of(table).notes

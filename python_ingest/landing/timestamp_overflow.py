@@ -59,7 +59,7 @@ def read(settings: Settings, topic: str, span: OffsetRange, wait: float) -> tupl
     """Return the first records of an offset range, and the range that they fill; raises as `read_records`."""
     rows = []
     size = 0
-    for message in consumer.read_records(settings, topic, span, wait):
+    for message in consumer.read_records(settings, topic, span, wait, check_crcs=True):
         rows.append(_row(message))
         size += len(message.key() or b"") + len(message.value() or b"")
         if len(rows) == MOST_RECORDS or size > MOST_BYTES:

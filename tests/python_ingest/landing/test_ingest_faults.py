@@ -587,7 +587,22 @@ def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture, 
     }
     good = [(0, at) for at in range(50) if at // 5 not in (2, 5, 6)] + [(1, at) for at in range(5, 45)]
     assert [(row["kafka_partition"], row["kafka_offset"]) for row in topic.rows()] == good
-    assert topic.land_well().records == 0
+    assert topic.land_well(Options(wait=10, from_earliest=True)).records == 0
     produce(topic, 1, partitions=(1,))
     assert topic.land_well().records == 1
     assert topic.verify().issues == []
+
+
+@pytest.mark.parametrize(("stamped", "damaged"), [(5, 10), (10, 5), (7, 8)])
+def test_no_damage_lands_beside_a_stamp_before_1582(topic: TopicFixture, stamped: int, damaged: int) -> None:
+    configure(topic, "message.timestamp.before.max.ms", str(2**63 - 1))
+    schema_id = topic.register(SALE)
+    for offset in range(15):
+        stamp = -62_135_596_800_000 if offset == stamped else 1_700_000_000_000
+        topic.produce(topic.encode(schema_id, {"id": offset, "note": ""}), 0, timestamp=stamp)
+        topic.flush()
+    with_damage(topic, 0, damaged)
+    assert f"the checksum of offsets {damaged} to {damaged} of partition 0 is wrong" in str(topic.land().error)
+    assert [row["kafka_offset"] for row in topic.rows()] == [*range(damaged)]
+    assert topic.land(Options(wait=10, accept_gap=True)).error is None
+    assert [row["kafka_offset"] for row in topic.rows()] == [offset for offset in range(15) if offset != damaged]
