@@ -204,7 +204,13 @@ EMPTY = record("empty")
 NULLS = {"type": "array", "items": "null"}
 # Types of which a few bytes could name any amount of work, and encodings of each, with whether it is a value.
 COUNTS = [(avro_long(count) + b"\0" if count else b"\0", count <= 64) for count in (0, 1, 64, 65, 2**31 - 1, 2**40)]
-COUNTS += [(avro_long(2**62), False), (avro_long(-(2**63)) + b"\0\0", False), (avro_long(-(2**40)) + b"\0\0", False)]
+# In two blocks, too.
+COUNTS += [
+    (b"\x02\x02\0", False),
+    (avro_long(2**62), False),
+    (avro_long(-(2**63)) + b"\0\0", False),
+    (avro_long(-(2**40)) + b"\0\0", False),
+]
 
 
 def deep(levels: int, before: bytes, after: bytes, end: bytes) -> bytes:
