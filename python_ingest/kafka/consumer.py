@@ -181,8 +181,12 @@ def reader(
 
 def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
     """Translate an error of a consumer."""
-    kind = DamagedLog if error.code() in DAMAGED else UserError
-    return kind(
+    if error.code() in DAMAGED:
+        return DamagedLog(
+            f"A batch of {topic} is damaged in Kafka's log ({error.name()})",
+            f"Run `lakehouse ingest run {topic}`: it names the offsets, and goes on without them by --accept-gap",
+        )
+    return UserError(
         f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",
         "Check KAFKA_BOOTSTRAP_SERVERS and `lakehouse stack status`, then try again",
     )

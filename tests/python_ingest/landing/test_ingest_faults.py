@@ -38,6 +38,8 @@ from python_common.process import Service, free_ports
 from python_common.spark.session import LazySparkSession
 from python_ingest.bronze import commit
 from python_ingest.declare.topics import Declaration
+from python_ingest.kafka import consumer
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import batch, run, timestamp_overflow
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
@@ -579,6 +581,8 @@ def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture, 
         " is wrong in Kafka's log. "
     )
     assert [(row["kafka_partition"], row["kafka_offset"]) for row in topic.rows()] == [(0, at) for at in range(10)]
+    with pytest.raises(consumer.DamagedLog, match=f"`lakehouse ingest run {topic.name}`: it names the offsets"):
+        list(consumer.read_records(topic.settings, topic.name, OffsetRange(1, 0, 50), 10, check_crcs=True))
     assert topic.land(Options(wait=10, accept_gap=True)).error is None
     gaps = {name: until for name, until in topic.table().properties.items() if "accepted-gap" in name}
     assert gaps == {
