@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 
 from python_ingest.avro.types import NAMED, RECORDS, AvroField, AvroSchema, AvroType, qualified_name, simple_name
 from python_ingest.avro.walk import (
@@ -91,10 +92,10 @@ def validate_name(name: str, path: str) -> None:
 
 
 def full_name(text: str) -> str:
-    """Return the name of a registered schema's outermost type, with its namespace; '' if it has none."""
+    """Return the name of a registered schema's outermost type but null, with its namespace; '' if it has none."""
     try:
-        schema = json.loads(text)
-        return qualified_name(schema["name"], schema.get("namespace")) if isinstance(schema, dict) else str(schema)
+        schema: Any = not_null(json.loads(text))
+        return schema if isinstance(schema, str) else qualified_name(schema["name"], schema.get("namespace"))
     except (json.JSONDecodeError, KeyError, TypeError):
         return ""
 

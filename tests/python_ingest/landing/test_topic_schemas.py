@@ -161,6 +161,16 @@ def test_an_id_that_was_registered_elsewhere_first_is_no_older_version(of_topic:
     assert reasons == {9: None, 5: None, 3: "incompatible_schema: schema id 3, a: long cannot become int"}
 
 
+def test_versions_of_a_record_that_may_be_null_are_compared(of_topic: Any) -> None:
+    topic = of_topic()
+    for schema_id, kind in ((1, "long"), (2, "int")):
+        schema = ["null", record("sale", **{f"new{schema_id}": ["null", "int"]}, id=kind)]
+        topic.registrations.register(schema_id, schema, f"{topic.declaration.topic}-value")
+    reasons, _ = topic.outcome([[1, 2]])
+    assert reasons[1] is None
+    assert "long cannot become int" in str(reasons[2])
+
+
 def test_an_alias_of_one_type_moves_no_field_of_another(of_topic: Any) -> None:
     topic = of_topic("topic_record")
     placed = record("Placed") | {"fields": [{"name": "total", "type": "int", "aliases": ["amount"]}]}
