@@ -184,7 +184,7 @@ def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
     if error.code() in DAMAGED:
         return DamagedLog(
             f"A batch of {topic} is damaged in Kafka's log ({error.name()})",
-            f"Run `lakehouse ingest run {topic}`: it names the offsets, and goes on without them by --accept-gap",
+            f"Run `lakehouse ingest run {topic}`, which names the offsets if they have not landed, or restore the log",
         )
     return UserError(
         f"Kafka at {settings.kafka_bootstrap_servers} does not give the records of {topic} ({error.name()})",

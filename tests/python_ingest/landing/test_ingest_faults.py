@@ -581,7 +581,7 @@ def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture, 
         " is wrong in Kafka's log. "
     )
     assert [(row["kafka_partition"], row["kafka_offset"]) for row in topic.rows()] == [(0, at) for at in range(10)]
-    with pytest.raises(consumer.DamagedLog, match=f"`lakehouse ingest run {topic.name}`: it names the offsets"):
+    with pytest.raises(consumer.DamagedLog, match=f"`lakehouse ingest run {topic.name}`, which names"):
         list(consumer.read_records(topic.settings, topic.name, OffsetRange(1, 0, 50), 10, check_crcs=True))
     assert topic.land(Options(wait=10, accept_gap=True)).error is None
     gaps = {name: until for name, until in topic.table().properties.items() if "accepted-gap" in name}
