@@ -37,6 +37,11 @@ def pesel(number: int) -> int:
     return number * 10 + -total % 10
 
 
+def personnummer(chance: Random) -> str:
+    born = datetime(1940, 1, 1, tzinfo=UTC) + timedelta(days=chance.randrange(20_000))
+    return f"{luhn(int(f'{born:%y%m%d}{chance.randrange(1000):03}')):010}"
+
+
 def each(make: Callable[[Random], int]) -> Generator:
     return lambda chance, count: [make(chance) for _ in range(count)]
 
@@ -70,11 +75,17 @@ def labelled(form: str, digits: int) -> Generator:
     ]
 
 
+def with_unknown(numbers: Generator) -> Generator:
+    """Numbers of 10 digits of which one says that it is not known."""
+    return lambda chance, count: [9_999_999_999, *numbers(chance, count)]
+
+
 PERSONS: dict[str, tuple[str, Generator]] = {
     "card of 16": ("card number", each(lambda chance: luhn(chance.randrange(4 * 10**14, 6 * 10**14)))),
     "card of 15": ("card number", each(lambda chance: luhn(37 * 10**12 + chance.randrange(10**12)))),
     "Luhn of 9": ("national number", each(lambda chance: luhn(chance.randrange(10**7, 10**8)))),
-    "Luhn of 10": ("national number", each(lambda chance: luhn(chance.randrange(10**8, 10**9)))),
+    "Sweden": ("national number", each(lambda chance: int(personnummer(chance)))),
+    "Sweden with its century": ("national number", each(lambda chance: int(f"19{personnummer(chance)}"))),
     "PESEL": ("national number", each(lambda chance: pesel(chance.randrange(10**9, 10**10)))),
     "NIR": (
         "national number",
@@ -95,6 +106,10 @@ OTHERS: dict[str, Generator] = {
     **{f"clock, {per_second} per second": clock(per_second) for per_second in (1, 10**3, 10**6, 10**9)},
     "day and counter": labelled("%Y%m%d", 4),
     "second and counter": labelled("%Y%m%d%H%M%S", 2),
+    "year and customer": each(lambda chance: chance.randint(2022, 2026) * 10**6 + chance.randrange(10**5)),
+    "month, day and counter": labelled("26%m%d", 4),
+    "counter and unknown": with_unknown(counter(10, 3)),
+    "Luhn of 10": each(lambda chance: luhn(chance.randrange(10**8, 10**9))),
     "snowflake": each(lambda chance: 1 << 60 | chance.randrange(1 << 59)),
     "amount in cents": each(lambda chance: int(chance.lognormvariate(9, 3))),
     "EAN-13": each(lambda chance: gtin(400_000_000_000 + chance.randrange(40 * 10**9))),
@@ -128,12 +143,26 @@ def test_a_column_of_ids_clocks_or_amounts_is_not(name: str, seed: int) -> None:
         assert recognised(OTHERS[name](chance, count)) == set(), count
 
 
+@pytest.mark.parametrize("count", [2_000, 200_000])
+def test_many_phones_of_one_country_are_no_counter(count: int) -> None:
+    chance = Random(7)
+    for low, high in ((33_600_000_000, 33_800_000_000), (447_400_000_000, 448_000_000_000)):
+        sample = [str(chance.randrange(low, high)) for _ in range(1000)]
+        assert [kind for kind, _ in kinds(sample, count)] == ["phone number"]
+
+
+def test_one_date_and_time_is_no_card() -> None:
+    chance = Random(7)
+    for _ in range(1000):
+        assert not [*kinds([f"{MONDAY + timedelta(seconds=chance.randrange(604_800)):%Y%m%d%H%M%S}"], 1)]
+
+
 @pytest.mark.parametrize(
     "number",
     [
         *("123456782", "111222333", "8803200016", "44051401359", "17291716060", "10000000146", "52998224725"),
         *("11144477735", "86095742719", "47036892816", "85073003328", "7503305044089", "295109912611193"),
-        "15108695088",
+        *("15108695088", "198112289874"),
     ],
 )
 def test_a_published_example_of_a_national_number_has_a_form(number: str) -> None:
