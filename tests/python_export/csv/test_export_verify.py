@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import duckdb
+import pandas
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
