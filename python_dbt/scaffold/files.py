@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -37,14 +36,6 @@ LISTS = (
 )
 # The longest lines that `make lint` passes.
 LONGEST_SQL, LONGEST_YAML = 100, 200
-
-
-class UpTo(StrEnum):
-    """The last model of a topic that is written; those before it are written, too."""
-
-    MASKED = "masked"
-    MART = "mart"
-    EXPORT = "export"
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,7 @@ def described(project: Path) -> dict[str, str]:
     return dict(blocks)
 
 
-def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
+def write(project: Path, new: New) -> list[Path]:
     """Write the models of a topic, and return the files that are new or changed, relative to the project.
 
     Nothing is written unless all of it can be.
@@ -187,7 +178,7 @@ def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
                 f"{other.topic} is declared already, with the table {other.identifier}",
                 "Edit its models; or delete the table from its source file if it has none",
             )
-    texts = {Path(file): _rendered(template, new) for file, template in _files(new, up_to).items()}
+    texts = {Path(file): _rendered(template, new) for file, template in _files(new).items()}
     if there := [str(file) for file in texts if (project / file).exists()]:
         raise UserError(f"{', '.join(there)}: there already", "Choose another --entity or --source, or delete them")
     sources = Path(f"models/staging/{new.source}/_{new.source}__sources.yml")
@@ -197,7 +188,7 @@ def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
     if yaml.safe_load(texts[sources])["sources"][-1]["tables"][-1]["name"] != new.table:
         raise UserError(f"{sources} does not end with its tables", "Move them to its end, or choose another --source")
     texts[TOPICS] = (project / TOPICS).read_text()
-    for before, line in LISTS if up_to == UpTo.EXPORT else LISTS[:1]:
+    for before, line in LISTS:
         if texts[TOPICS].count(before) != 1:
             raise UserError(
                 f"{TOPICS} has another form than expected", "Add the topic there by hand, as for another one"
@@ -213,17 +204,15 @@ def write(project: Path, new: New, up_to: UpTo = UpTo.EXPORT) -> list[Path]:
     return sorted(texts)
 
 
-def _files(new: New, up_to: UpTo) -> dict[str, str]:
+def _files(new: New) -> dict[str, str]:
     """Return the templates of the models, by file."""
     templates = {
         f"models/staging/{new.source}/{new.models['staging']}": "stg",
         f"models/intermediate/deduplicated/{new.models['deduplicated']}": "int_deduplicated",
         f"models/intermediate/masked/{new.models['masked']}": "int_masked",
+        f"models/marts/{new.models['mart']}": "fct",
+        f"models/exports/{new.models['export']}": "exp",
     }
-    if up_to != UpTo.MASKED:
-        templates[f"models/marts/{new.models['mart']}"] = "fct"
-    if up_to == UpTo.EXPORT:
-        templates[f"models/exports/{new.models['export']}"] = "exp"
     return {f"{path}.{kind}": f"{name}.{kind}.j2" for path, name in templates.items() for kind in ("sql", "yml")}
 
 

@@ -30,7 +30,6 @@ def scaffold(
         list[str] | None,
         typer.Option(help="The class of a column, sku=none for instance; repeatable.", metavar="COLUMN=CLASS"),
     ] = None,
-    up_to: Annotated[files.UpTo, typer.Option(help="The last model to write.")] = files.UpTo.EXPORT,
     subject: Annotated[
         str | None, typer.Option(help="The registry's subject of the values. Default: as declared, else TOPIC-value.")
     ] = None,
@@ -60,6 +59,6 @@ def scaffold(
         console.print(f"Check that {files.DOCS} describes these: {', '.join(shared)}")
     if dry_run:
         return
-    for file in files.write(PROJECT_ROOT, new, up_to):
+    for file in files.write(PROJECT_ROOT, new):
         console.print(f"wrote {file}")
-    console.print(f"Now: make lint; lakehouse ingest run {topic}; dbt build --select +{new.models[up_to]}")
+    console.print(f"Now: make lint; lakehouse ingest run {topic}; dbt build --select +{new.models['export']}")

@@ -22,7 +22,7 @@ from python_dbt.manifest import DbtManifest
 from python_dbt.pii import check, masks, proof
 from python_dbt.scaffold import columns, files, schema
 from python_dbt.scaffold.columns import Column
-from python_dbt.scaffold.files import New, UpTo
+from python_dbt.scaffold.files import New
 from python_dbt.scaffold.schema import Topic
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
@@ -327,20 +327,6 @@ def test_nothing_is_written_over_a_model_or_into_a_list_of_another_form(project:
     with pytest.raises(UserError, match=r"fct_product_returns\.sql"):
         files.write(project, replace(topic, topic=replace(topic.topic, name="other")))
     assert contents(project) == written
-
-
-@pytest.mark.parametrize(
-    ("up_to", "behind_masks"), [(UpTo.MASKED, set()), (UpTo.MART, {"marts"}), (UpTo.EXPORT, {"marts", "exports"})]
-)
-def test_no_model_is_written_behind_the_last_one_that_is_asked_for(
-    project: Path, up_to: UpTo, behind_masks: set[str]
-) -> None:
-    wrote = files.write(project, new(record("one", id="long")), up_to)
-    layers = {path.parts[1] for path in wrote if path.suffix == ".sql" and path.parts[0] == "models"}
-    assert layers == {"staging", "intermediate", *behind_masks}
-    lists = (project / "macros" / "topics.sql").read_text()
-    assert "int_product_returns_deduplicated" in lists
-    assert ("fct_product_returns" in lists) == (up_to == UpTo.EXPORT)
 
 
 @pytest.mark.stack
