@@ -21,8 +21,6 @@ UNCLASSIFIED = "unclassified"
 UNDOCUMENTED = "Field"
 # What staging makes of a landed type without personal data; all others stay. A file needs exact numbers.
 CASTS = {"int": "bigint", "float": "decimal(28,6)", "double": "decimal(28,6)", "timestamp_ntz": "timestamp"}
-# The types that the masks of a class take, if these are not text and integers.
-TAKEN_TYPES = {"birth": ("string", "date", "timestamp", "timestamp_ntz"), "registration": ("int", "bigint")}
 # What no model has, by the beginning of its type.
 UNUSED = {"array": "lists need a model that makes rows of them", "map": "maps", "binary": "bytes"}
 # The type of a column behind a mask that is no text.
@@ -142,11 +140,7 @@ def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, st
 
 def offered(landed: str) -> list[str]:
     """Return the PII classes whose masks take a type, and those that are dropped."""
-    return [
-        pii
-        for pii, ways in masks.load().classes.items()
-        if pii == masks.AS_IS or not ways or landed in TAKEN_TYPES.get(pii, ("string", "int", "bigint"))
-    ]
+    return [pii for pii in masks.load().classes if masks.takes(pii, landed)]
 
 
 def description(topic: Topic, leaf: Field) -> str:

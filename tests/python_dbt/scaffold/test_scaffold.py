@@ -122,7 +122,9 @@ def test_a_class_needs_a_mask_that_takes_the_type(avro: Any) -> None:
 
 def test_a_mask_that_is_new_names_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
     known = masks.load()
-    added = replace(known, classes={**known.classes, "birth": ("decade",)})
+    added = replace(
+        known, classes={**known.classes, "birth": ("decade",)}, suffixes={**known.suffixes, "decade": "decade"}
+    )
     monkeypatch.setattr(masks, "load", lambda: added)
     [column] = columns_of(record("one", born="string"), born="birth")
     assert (column.output.name, column.output.type) == ("born_decade", "string")
