@@ -101,8 +101,8 @@ def read(settings: Settings, topic: str, subject: str | None = None) -> Topic:
         try:
             [column] = Topic(topic, landed("key", f"{topic}-key", key[1])[0]).fields
             key_format, key_type = "avro", column.type
-        except UserError:
-            # Only its bytes can be landed.
+        except (UserError, ValueError):
+            # Only its bytes can be landed, also those of a record without a field that a column can hold.
             key_format, key_type = "bytes", "binary"
     return Topic(topic, record, docs, subject, key_format, key_type)
 

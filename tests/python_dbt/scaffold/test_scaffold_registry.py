@@ -54,6 +54,7 @@ def test_documentation_is_found_at_any_depth(services: Settings) -> None:
         ((record("sale_key", id="long"), "AVRO"), ("avro", "struct<`id`: bigint>")),
         # No column can hold these, so their bytes are landed.
         (("null", "AVRO"), ("bytes", "binary")),
+        ((record("sale_key"), "AVRO"), ("bytes", "binary")),
         ((TEXT, "JSON"), ("bytes", "binary")),
     ],
 )
