@@ -41,7 +41,7 @@ main()
 """
 # Who ordered last, in the week that both export roots have.
 CUSTOMER = """
-    select customerid from rows where status = 'Completed' and orderdate < timestamp '2100-01-01'
+    select customerid from rows where status = 'Completed' and orderdate < timestamp '{end:%Y-%m-%d}'
     order by orderdate desc, customerid limit 1
 """
 
@@ -99,7 +99,7 @@ def lake(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             export.write_text(text.replace(HOLD, STRICT_HOLD))
             expect(-signal.SIGKILL, release.python("-m", "tests.support.killed", "report", "after all other steps"))
             export.write_text(text)
-            [(customer,)] = old.query("bronze.shiftleft_public_orders", CUSTOMER)
+            [(customer,)] = old.query("bronze.shiftleft_public_orders", CUSTOMER.format(end=week.end))
             erase = ("erase", "--subject", f"shop.customer={customer}", "--published")
             expect(-signal.SIGKILL, release.python("-c", KILLED_ERASURE, *erase))
             expect(0, release.lakehouse("stack", "down"))
