@@ -24,7 +24,7 @@
     {% set added, gone = built | reject('in', stored) | list, stored | reject('in', built) | list %}
     {% set is_lasting = is_snapshot or model.config.full_refresh is false %}
     {% set appends = is_snapshot or config.get('on_schema_change') == 'append_new_columns' %}
-    {% set ignored = added + gone if appends and config.get('partition_by') not in added else [] %}
+    {% set ignored = added + gone if appends and config.get('partition_by') not in added + gone else [] %}
     {% set differences = differing_columns(built, stored, 'the table', ignored) %}
     {% if differences %}
         {% do exceptions.raise_compiler_error(

@@ -104,9 +104,14 @@ class SqlSources {
         + " SubqueryExpression Subscript Substring Timestampadd Timestampdiff Trim"
         + " BooleanLiteral IntervalLiteral NullLiteral NumericLiteral StringLiteral TypeConstructor");
 
+    /** Spark evaluates these values before its analysed plan can show a text that becomes an instant. */
+    private static final Set EVALUATED_EARLY = words(
+        "ColumnReference ConstantDefault Dereference ParenthesizedExpression RowConstructor"
+        + " BooleanLiteral NullLiteral NumericLiteral StringLiteral");
+
     private static final Set OPERATORS = words(
         "Aggregate CTERelationDef CTERelationRef Deduplicate Distinct Except Expand Filter Generate GlobalLimit Intersect"
-        + " Join LateralJoin LocalLimit LocalRelation Offset OneRowRelation OneRowRelation$ PipeOperator Pivot Project"
+        + " Join LateralJoin LocalLimit LocalRelation Offset OneRowRelation OneRowRelation$ PipeOperator Project"
         + " Range RebalancePartitions Repartition RepartitionByExpression ResolvedHint Sort SubqueryAlias Union Unpivot Window"
         + " WithCTE");
 
@@ -169,7 +174,7 @@ class SqlSources {
             unknown("its SQL is no query");
             return null;
         }
-        syntax(statement.tree);
+        syntax(statement.tree, SYNTAX);
         LogicalPlan parsed = state.sqlParser().parsePlan(sql);
         named(CTESubstitution$.MODULE$.apply(parsed), catalog, namespace);
         return parsed;
@@ -184,28 +189,34 @@ class SqlSources {
         }
     }
 
-    private void syntax(ParseTree tree) {
+    /** Look into a syntax tree, in which `harmless` names the values that are. */
+    private void syntax(ParseTree tree, Set harmless) {
+        if (tree instanceof SqlBaseParser.InlineTableContext || tree instanceof SqlBaseParser.FunctionTableContext) {
+            harmless = EVALUATED_EARLY;
+        }
+        if (tree instanceof SqlBaseParser.PrimaryExpressionContext || tree instanceof SqlBaseParser.ConstantContext) {
+            String name = tree.getClass().getSimpleName();
+            if (!harmless.contains(name.substring(0, name.length() - "Context".length()))) {
+                changes("its SQL has " + tree.getText());
+            }
+        }
         if (tree instanceof SqlBaseParser.FunctionNameContext) {
             function(tree.getText());
         } else if (tree instanceof SqlBaseParser.LateralViewContext) {
             function(((SqlBaseParser.LateralViewContext) tree).qualifiedName().getText());
         } else if (tree instanceof SqlBaseParser.TypeConstructorContext) {
             literal((SqlBaseParser.TypeConstructorContext) tree);
-        } else if (tree instanceof SqlBaseParser.PrimaryExpressionContext
-            || tree instanceof SqlBaseParser.ConstantContext) {
-            String name = tree.getClass().getSimpleName();
-            if (!SYNTAX.contains(name.substring(0, name.length() - "Context".length()))) {
-                changes("its SQL has " + tree.getText());
-            }
         } else if (tree instanceof SqlBaseParser.TemporalClauseContext) {
             unknown("its SQL reads a former snapshot");
         } else if (tree instanceof SqlBaseParser.OptionsClauseContext) {
             unknown("its SQL reads with options");
         } else if (tree instanceof SqlBaseParser.SampleContext) {
             changes("its SQL has tablesample");
+        } else if (tree instanceof SqlBaseParser.PivotClauseContext) {
+            changes("its SQL has pivot, whose values Spark casts early");
         }
         for (int position = 0; position < tree.getChildCount(); position++) {
-            syntax(tree.getChild(position));
+            syntax(tree.getChild(position), harmless);
         }
     }
 

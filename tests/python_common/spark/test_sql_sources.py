@@ -64,6 +64,10 @@ READS: dict[str, set[str] | None] = {
     "sources.sales.snapshots": None,
     "lake.sources.sales.files": None,
     "sources.sales.history": None,
+    "(select 1 as id, at :: string as name from values (cast('12:30' as timestamp)) as listed (at))": None,
+    "(select id, 'a' as name from range(unix_seconds(cast('12:30' as timestamp)) % 9))": None,
+    "(select 1 as id, 'a' as name from (select id, sold_at from sources.sales)"
+    " pivot (max(id) for sold_at in ('12:30' as noon)))": None,
     "sql_keywords()": None,
     "collations()": None,
     "(select transform(id) using 'cat' as (id) from till)": None,
