@@ -234,3 +234,15 @@ def test_tables_follow_any_releases_and_rollbacks(
                 [row for row in found if row["week"] == week] for _, found in (before[table.name], after[table.name])
             ]
             assert (before[table.name][0], of_week[0]) == (after[table.name][0], of_week[1])
+
+
+def test_a_missing_partition_column_alters_nothing(cursor: hive.Cursor, project: Path) -> None:
+    table = Table("export_0", "export", is_contract=False)
+    table.write(project / "models", 1, random.Random(1))
+    assert run_all(project, [table], WEEKS[0]) == {}
+    table.stored = dict(table.columns)
+    before = read(cursor, [table])
+    table.columns = {"price": "string"}
+    table.write(project / "models", 2, random.Random(1))
+    assert "was built with other columns: brand" in run_all(project, [table], WEEKS[0])["export_0"]
+    assert read(cursor, [table]) == before
