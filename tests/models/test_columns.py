@@ -207,8 +207,12 @@ def test_tables_follow_any_releases_and_rollbacks(
             table.write(project / "models", run, chance)
         messages = run_all(project, checked, week, *arguments)
         expected = {table.name: table.outcome(run, week, refreshes=bool(arguments)) for table in checked}
-        for name, reason in expected.items():
-            assert (name in messages, reason in messages.get(name, "")) == (bool(reason), True), messages.get(name)
+        for table in checked:
+            reason, message = expected[table.name], messages.get(table.name, "")
+            # A snapshot may evaluate its SQL before its columns are compared: either refuses it.
+            others = ("planned",) if table.is_broken and reason else ()
+            assert bool(message) == bool(reason), message
+            assert any(text in message for text in (reason, *others)), message
         contents = read(cursor, [table for table in tables if table.stored])
         for table in (table for table in tables if table.stored):
             columns, found = contents[table.name]

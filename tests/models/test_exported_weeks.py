@@ -168,7 +168,8 @@ def test_tests_see_a_row_without_a_partition(
     assert run("(9, '2026-W44')", "--vars", "week: 2026-W44")
     (project / "models" / "exp_thing.yml").write_text(PARTITION_TESTED)
     config = f"{{{{ config(**{CONFIG}) }}}}\n"
-    (project / "models" / "exp_thing.sql").write_text(f"{config} select * from values {rows} as things (id, week)")
+    typed = f"select cast(id as int) as id, cast(week as string) as week from values {rows} as things (id, week)"
+    (project / "models" / "exp_thing.sql").write_text(f"{config} {typed}")
     built: Any = dbt("build", "--vars", "week: 2026-W45", project=project).result
     assert {result.node.name for result in built.results if result.status == "fail"} == failed
     assert run("(5, '2026-W45')", "--vars", "week: 2026-W45")
