@@ -148,20 +148,20 @@ def test_an_upgrade_restates_no_week_and_finishes_the_work(lake: OldLake) -> Non
 
 def test_the_former_release_builds_again_and_so_does_this_one(lake: OldLake, release: Release) -> None:
     expect(0, run_lakehouse("stack", "down"))
-    back = succeed(
+    succeed(
         {
             "up": lambda: release.lakehouse("stack", "up"),
             "wave": lambda: release.lakehouse("stack", "sample-data", *SIZE, "--wave", "2"),
-            "weekly": lambda: release.lakehouse("weekly", "--full-refresh"),
-            "down": lambda: release.lakehouse("stack", "down"),
         }
     )
+    # The late data of the last week is far off the weeks before: it is held, here and there.
+    assert "late data in" in expect(4, release.lakehouse("weekly", "--full-refresh"))
+    succeed({"down": lambda: release.lakehouse("stack", "down")})
     published = lake.versions()
-    assert "late data in" in back["weekly"].stderr
     started()
+    expect(4, run_lakehouse("weekly", "--full-refresh", timeout=900))
     again = succeed(
         {
-            "weekly": lambda: run_lakehouse("weekly", "--full-refresh", timeout=900),
             "ingest verify": lambda: run_lakehouse("ingest", "verify"),
             "export verify": lambda: run_lakehouse("export", "verify"),
         }
