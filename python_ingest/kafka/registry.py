@@ -135,7 +135,8 @@ class Registry:
     def ids(self, subject: str) -> set[int]:
         """Return the ids of the versions of a subject, without deleted ones."""
         versions = self._ask(partial(self._client.get_versions, subject), attempts=1, may_lack=True) or []
-        answers = (self._ask(partial(self._client.get_version, subject, number), attempts=1) for number in versions)
+        numbers = (version for version in versions if isinstance(version, int))
+        answers = (self._ask(partial(self._client.get_version, subject, number), attempts=1) for number in numbers)
         return {answer.schema_id for answer in answers if answer and answer.schema_id is not None}
 
     def name_in_context(self, subject: str) -> str:
