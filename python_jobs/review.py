@@ -253,6 +253,8 @@ def _of_data(
     nodes = [node for node in chosen[1] if node.unique_id in ids_before]
     tables = effect.tables([node for node in nodes if node.unique_id not in unbuilt], before, after)
     costs = cost.costs(events, ends[0]) if with_costs else {}
+    # The rows of a view cost what reads them; its own stage is that of the question what it reads.
+    costly = [node for node in chosen[1] if node.unique_id in costs and node.materialized != "view"]
     drifted = [table for table in drift.tables(chosen[0], base, before) if not table.change.is_equal]
     (known, statuses_before), (issues, statuses) = runs
     return replace(
@@ -267,7 +269,7 @@ def _of_data(
         ],
         tables=tables,
         drift=drifted,
-        costs={node.name: costs[node.unique_id] for node in chosen[1] if node.unique_id in costs},
+        costs={node.name: costs[node.unique_id] for node in costly},
         not_compared={
             **of_code.not_compared,
             **effect.not_compared,

@@ -376,8 +376,8 @@ def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
         "ops_weekly_figures",
     }
 
-    returns = record("return", id="long", email="string", sku="string", at=TIME)
-    files.write(project, new(returns, "id", id="none", email="email", at="none"))
+    returns = record("return", id="long", email="string", sku="string", returned_at=TIME)
+    files.write(project, new(returns, "id", id="none", email="email", returned_at="none"))
     assert_lint_passes(project, ["models", "macros", "tests"])
 
 
