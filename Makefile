@@ -31,7 +31,7 @@ setup: $(PREPARED) $(EXTRAS:%=python_common/spark/target/.%) ## Install the lock
 .tools/uv/bin/uv:
 	@echo "setup: installing uv into .tools/uv"
 	@python3 -m venv .tools/uv 2>/dev/null \
-		|| { apt-get install --yes --quiet python3-venv && python3 -m venv .tools/uv; } \
+		|| { apt-get install --yes -qq python3-venv > /dev/null && python3 -m venv .tools/uv; } \
 		|| { echo "error: python3 cannot make virtual environments. Run apt-get install python3-venv." >&2; exit 1; }
 	@.tools/uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
 
@@ -59,7 +59,7 @@ $(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
 
 browser: ## Install Chromium, in which a test looks at the report
 	@[ -n "$(CHROMIUM)" ] \
-		|| { echo "setup: installing chromium"; apt-get update --quiet && apt-get install --yes --quiet chromium; } >&2 \
+		|| { echo "setup: installing chromium" >&2; apt-get update -qq && apt-get install --yes -qq chromium; } > /dev/null \
 		|| { echo "error: there is no Chromium. Install it so that chromium is on the PATH." >&2; exit 1; }
 
 up: setup ## Start broker, registry, Thrift server and mail server, with Spark as conf/small-data.conf has it

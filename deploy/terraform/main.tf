@@ -1,4 +1,4 @@
-# The store of a lake in AWS: two buckets, what jobs and analysts may do there, and the role of a Glue catalog's client.
+# The store of a lake in AWS: two buckets, and what jobs and analysts may do there.
 
 terraform {
   required_version = ">= 1.6"
@@ -31,18 +31,8 @@ variable "trusted" {
   type        = string
 }
 
-variable "glue_database_prefix" {
-  description = "Schemas of the lake are Glue databases whose names begin so; * if the account has no others"
-  type        = string
-  default     = "*"
-}
-
-data "aws_caller_identity" "current" {}
-data "aws_region" "current" {}
-
 locals {
   buckets = { lake = var.lake_bucket, export = var.export_bucket }
-  glue    = "arn:aws:glue:${data.aws_region.current.region}:${data.aws_caller_identity.current.account_id}"
 }
 
 resource "aws_s3_bucket" "this" {
@@ -150,20 +140,6 @@ data "aws_iam_policy_document" "readers" {
   }
 }
 
-# A client of Glue's Iceberg REST endpoint, where Glue is the catalog; else it is not needed.
-data "aws_iam_policy_document" "glue" {
-  statement {
-    actions = [
-      "glue:GetCatalog", "glue:GetDatabase", "glue:GetDatabases", "glue:CreateDatabase",
-      "glue:GetTable", "glue:GetTables", "glue:CreateTable", "glue:UpdateTable", "glue:DeleteTable",
-    ]
-    resources = [
-      "${local.glue}:catalog", "${local.glue}:database/${var.glue_database_prefix}",
-      "${local.glue}:table/${var.glue_database_prefix}/*",
-    ]
-  }
-}
-
 data "aws_iam_policy_document" "trust" {
   statement {
     actions = ["sts:AssumeRole"]
@@ -180,13 +156,9 @@ resource "aws_iam_role" "jobs" {
 }
 
 resource "aws_iam_role_policy" "jobs" {
-  for_each = {
-    store = data.aws_iam_policy_document.jobs.json
-    glue  = data.aws_iam_policy_document.glue.json
-  }
-  name   = each.key
+  name   = "store"
   role   = aws_iam_role.jobs.id
-  policy = each.value
+  policy = data.aws_iam_policy_document.jobs.json
 }
 
 resource "aws_iam_policy" "readers" {

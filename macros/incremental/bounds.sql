@@ -10,6 +10,14 @@
 #}
 
 
+{# The model whose rows a view shows: the first one that it reads, or that this one reads, that is no view. #}
+{% macro stored_behind(unique_id) %}
+    {% set node = graph.nodes[unique_id] %}
+    {% set before = node.depends_on.nodes | select('in', graph.nodes) | list %}
+    {% do return(stored_behind(before[0]) if node.config.materialized == 'view' and before else node) %}
+{% endmacro %}
+
+
 {# The tables that a model follows: the prefix of their columns in `bounds`, the table with their rows, for a source
    is_source, and for a table that another model follows `reader`, the table of that model. #}
 {% macro followed_by(node) %}

@@ -42,7 +42,6 @@
     {% if not is_new and unread.is_continued and unread.upstreams and not unread.exist %}
         {% call noop_statement('main', 'no new batches') %}{% endcall %}
     {% else %}
-        {% if unread.upstreams %}{% do require_current(model.unique_id) %}{% endif %}
         {% set sql = with_bounds(compiled_code, unread, rebuilds) %}
         {# at its first run, and not when its table has grown #}
         {% if strategy == 'affected_keys' %}{% do require_affected(sql) %}{% endif %}

@@ -28,7 +28,7 @@
         {% set read = batch_of(known[note]) if is_read else 0 %}
         {% set since = none %}
         {% if followed.is_source %}
-            {% set newest, since = landed_after(landed_in(followed.table), read) %}
+            {% set newest, since = landed_after(followed.table, read) %}
         {% else %}
             {% set newest = batch_of(properties.get(note, '')) if followed.reader else read_until(properties) %}
         {% endif %}

@@ -144,7 +144,7 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
 
 def require_views(catalog: Catalog, settings: Settings) -> None:
     """Raise a UserError if models are views and the catalog has no views. One in a database has."""
-    if settings.views == "table" or not isinstance(catalog, RestCatalog):
+    if not isinstance(catalog, RestCatalog):
         return
     try:
         # The view need not exist: a server without views raises another error.
@@ -152,7 +152,7 @@ def require_views(catalog: Catalog, settings: Settings) -> None:
     except NotImplementedError:
         raise UserError(
             f"The catalog at {settings.catalog_uri} has no views, and dbt's view layers are views",
-            "Set LAKEHOUSE_VIEWS=table: see docs/deploy.md, a catalog without views",
+            "Use a catalog that has views: see docs/deploy.md, which catalog",
         ) from None
     except NoSuchViewError:
         return

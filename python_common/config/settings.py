@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -94,12 +94,6 @@ class Settings(Variables):
         "a 0600 file of lines `name = value`: more properties of the catalog, by the names that Iceberg gives them. A"
         " value `env:NAME` is that of a variable",
         None,
-    )
-    views: Literal["view", "table"] = variable(
-        "LAKEHOUSE_VIEWS",
-        "what dbt's view layers are built as; `table` in a catalog that has no views: [deploy.md](deploy.md)",
-        "view",
-        read_by="weekly, export, erase, dbt",
     )
     spark_conf: AbsolutePath | None = variable(
         "LAKEHOUSE_SPARK_CONF",

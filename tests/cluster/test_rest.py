@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from python_common.catalog.catalog import _on_server, load_catalog, load_table, require_views
+from python_common.catalog.catalog import _on_server, load_catalog, load_table
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
@@ -125,8 +125,7 @@ def test_a_catalog_without_views_is_reported_before_a_model_is_built(
     refused = run_lakehouse(*command.split())
     assert refused.returncode == 1
     assert f"error: The catalog at {settings.catalog_uri} has no views" in refused.stderr
-    assert "Set LAKEHOUSE_VIEWS=table" in refused.stderr
-    require_views(load_catalog(settings), settings.changed(views="table"))
+    assert "Use a catalog that has views" in refused.stderr
 
 
 def test_spark_reads_what_python_has_written_and_the_other_way_round(settings: Settings) -> None:

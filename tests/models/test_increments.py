@@ -320,32 +320,6 @@ def test_what_a_rollback_took_from_a_table_is_read_again(built: Catalog) -> None
     assert contents(built) == before
 
 
-@pytest.mark.chaos
-def test_tables_in_the_place_of_views_give_the_same_rows(built: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = 10**6 + 9
-    order = {"orderid": number, "customerid": 1, "orderdate": START.replace(tzinfo=None), "kafka_raw_value": b"row"}
-    item = {"orderitemid": number, "orderid": number, "productid": 1, "quantity": 1, "kafka_raw_value": b"row"}
-    monkeypatch.setenv("LAKEHOUSE_VIEWS", "table")
-    build("--exclude", "ops", "exports")
-    assert built.table_exists("staging.stg_shop__orders")
-    land_change(built, WAVES + 4, "orders", number, order)
-    land_change(built, WAVES + 4, "order_items", number, item)
-    # Staging does not hold it yet: it must not be noted as read.
-    build("--select", "int_order_items_deduplicated")
-    build("--select", "stg_shop__order_items", "int_order_items_deduplicated", "int_order_items_priced")
-    refused = run_dbt("run", "--select", "fct_product_sales")
-    assert "int_order_items_sold is a table and older than int_order_items_priced" in " ".join(refused.stdout.split())
-    build("--exclude", "ops", "exports")
-    with_tables = contents(built)
-    line = EqualTo("order_line_key", f"shop-{number}")
-    assert built.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().num_rows == 1
-    monkeypatch.setenv("LAKEHOUSE_VIEWS", "view")
-    build("--exclude", "ops", "exports", "--full-refresh")
-    assert not built.table_exists("staging.stg_shop__orders")
-    for name, rows in contents(built).items():
-        assert with_tables[name] == rows, name
-
-
 def test_a_recreated_topic_is_read_from_its_first_batch(own_lake: Catalog) -> None:
     """Its new bronze table counts from 1 again, far below what was read; the rows of the former one stay."""
     numbers = (10**6 + 10, 10**6 + 11)
