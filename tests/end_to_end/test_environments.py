@@ -10,7 +10,7 @@ from local_stack.temporary import own_environment
 from python_common.config.environment import PROJECT_ROOT
 from tests.support.release import outside, with_uv
 
-pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.chaos]
+pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 UNIT_TESTS = ("-m", "unit and not long", "--ignore", "tests/cluster", "--ignore", "tests/trino", "--dist", "worksteal")
 # The newest Java up to 23 that a package has. It lacks a module that Spark names and does without.
