@@ -25,7 +25,7 @@ from python_export.csv import exact, pii_scan
 from python_export.csv.compare import exclude_rows_missing_from, is_same, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
 from python_export.datasets import dictionary
-from python_export.publishing import datapackage, formats
+from python_export.publishing import formats
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
 from python_export.publishing.manifest import Column, File, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after, neighbours, pointer
@@ -149,7 +149,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     except FileNotFoundError:
         return CheckResult(path, (f"{one.file} is missing",))
     file = files[manifest.file]
-    issues = [*_files(manifest, path, files, scratch), *_companions(target, manifest, path)]
+    issues = [*_files(manifest, path, files, scratch), *_dictionary(target, manifest, path)]
     issues += _changes(target, manifest, path, scratch)
     for parser, reading in PARSERS.items():
         try:
@@ -239,18 +239,15 @@ def _workbooks(
     return issues, notes
 
 
-def _companions(target: Target, manifest: Manifest, path: str) -> list[str]:
-    issues = []
-    for file, describes, issue in (
-        (dictionary.FILE, _has_columns, "does not have the file's columns"),
-        (datapackage.FILE, datapackage.describes, "does not describe the file"),
-    ):
-        try:
-            if not describes(target.read(_companion(manifest, path, file)), manifest):
-                issues.append(f"{file} {issue}")
-        except (OSError, ValueError, csv.Error):
-            issues.append(f"{file} is missing or damaged")
-    return issues
+def _dictionary(target: Target, manifest: Manifest, path: str) -> list[str]:
+    try:
+        content = target.read(_companion(manifest, path, dictionary.FILE)).decode()
+        described = [(row.get("name"), row.get("type")) for row in csv.DictReader(io.StringIO(content))]
+    except (OSError, ValueError, csv.Error):
+        return [f"{dictionary.FILE} is missing or damaged"]
+    if described != [(column.name, column.type) for column in manifest.columns]:
+        return [f"{dictionary.FILE} does not have the file's columns"]
+    return []
 
 
 def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> list[str]:
@@ -273,12 +270,6 @@ def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> li
 
 def _companion(manifest: Manifest, path: str, name: str) -> str:
     return str(PurePosixPath(path, manifest.file).with_name(name))
-
-
-def _has_columns(content: bytes, manifest: Manifest) -> bool:
-    rows = csv.DictReader(io.StringIO(content.decode()))
-    described = [(row.get("name"), row.get("type")) for row in rows]
-    return described == [(column.name, column.type) for column in manifest.columns]
 
 
 def _reading(manifest: Manifest, reading: Reading) -> list[str]:

@@ -19,7 +19,7 @@ from python_export.csv.compare import Facts
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source
-from python_export.publishing import datapackage, formats
+from python_export.publishing import formats
 from python_export.publishing.difference import CHANGES, ComparisonError, difference
 from python_export.publishing.layout import MANIFEST
 from python_export.publishing.manifest import (
@@ -62,7 +62,7 @@ def publish(
     other_formats: Collection[str] = (),
     review: Callable[[Manifest], Manifest] = lambda draft: draft,
 ) -> Published:
-    """Publish a staged file with its manifest, package, dictionary and changes.csv, and return its version.
+    """Publish a staged file with its manifest, dictionary and changes.csv, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes and
     sha256 too. A file with the content of the week's newest version adds nothing; `review` may refuse another. `staged`
@@ -112,7 +112,6 @@ def publish(
     if manifest.changes_sha256:
         (scratch / CHANGES).rename(file.with_name(CHANGES))
     described = _complete(described, manifest)
-    file.with_name(datapackage.FILE).write_text(datapackage.text(manifest, described))
     file.with_name(dictionary.FILE).write_text(dictionary.text(described, manifest.k_anonymity))
     (directory / MANIFEST).write_text(manifest.text())
     tag_snapshot(manifest)

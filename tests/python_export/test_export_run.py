@@ -11,7 +11,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
-import frictionless
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
@@ -378,7 +377,7 @@ def test_hostile_values_reach_three_parsers_unchanged(
         "1 cells of note are longer than the 32,767 characters of a spreadsheet's cell",
         f"NUL was taken out of {WITH_NUL} cells of note",
     ]
-    assert_described(file_of(published).parent, len(expected))
+    assert_described(file_of(published).parent)
 
     files = {file.name: file.read_bytes() for file in (file_of(published), parquet, xlsx)}
     assert reproduced(settings, monkeypatch, tmp_path / "again") == files
@@ -397,11 +396,8 @@ def reproduced(settings: Settings, monkeypatch: pytest.MonkeyPatch, to: Path) ->
     return {file.name: file.read_bytes() for file in to.iterdir()}
 
 
-def assert_described(version: Path, rows: int) -> None:
-    """What Frictionless makes of the package is the file, and the dictionary has its columns."""
-    report = frictionless.validate(str(version / "datapackage.json"))
-    assert report.valid, report.flatten(["type", "note"])
-    assert report.tasks[0].stats.get("rows", 0) == rows
+def assert_described(version: Path) -> None:
+    """The dictionary has the columns of the file."""
     with (version / "dictionary.csv").open(newline="", encoding="utf-8") as stream:
         fields = {row["name"]: row for row in csv.DictReader(stream)}
     assert list(fields) == COLUMNS
@@ -504,7 +500,7 @@ def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Proj
     assert file_of(published).read_bytes() == b"\xef\xbb\xbf" + ",".join(COLUMNS).encode() + b"\n"
     assert published.manifest.rows == 0
     assert read_with_duckdb(file_of(published)) == []
-    assert_described(file_of(published).parent, 0)
+    assert_described(file_of(published).parent)
 
 
 def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop: Project, land: Land) -> None:

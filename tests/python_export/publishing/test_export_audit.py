@@ -83,9 +83,6 @@ def edit_consistently(version: Path) -> None:
     """Change the file, and everything that speaks of its bytes."""
     edit(version / CSV, ',"plain",', ',"plane",')
     edit_manifest(version, sha256=digest(version / CSV))
-    package = json.loads((version / "datapackage.json").read_text())
-    package["resources"][0]["hash"] = f"sha256:{digest(version / CSV)}"
-    (version / "datapackage.json").write_text(json.dumps(package))
 
 
 def edit_format_consistently(version: Path, form: str, change: Callable[[Path], object]) -> None:
@@ -93,9 +90,8 @@ def edit_format_consistently(version: Path, form: str, change: Callable[[Path], 
     file = version / CSV.replace(".csv", f".{form}")
     [listed] = [one for one in json.loads((version / "manifest.json").read_text())["files"] if one["format"] == form]
     change(file)
-    for path in (version / "manifest.json", version / "datapackage.json"):
-        edit(path, listed["sha256"], digest(file))
-        edit(path, f'"bytes": {listed["bytes"]}', f'"bytes": {file.stat().st_size}')
+    edit(version / "manifest.json", listed["sha256"], digest(file))
+    edit(version / "manifest.json", f'"bytes": {listed["bytes"]}', f'"bytes": {file.stat().st_size}')
 
 
 def edit_parquet(file: Path) -> None:
@@ -207,11 +203,9 @@ TOGETHER: list[Plants] = [
             edited("manifest.json", '"nulls": 1', '"nulls": 2'),
             ("reads another number of NULLs in note", "the manifest's columns"),
         ),
-        "package is no object": (replaced("datapackage.json", b"[]"), ("datapackage.json is missing or damaged",)),
     },
     {
         "dictionary missing": (removed("dictionary.csv"), ("dictionary.csv is missing or damaged",)),
-        "package missing": (removed("datapackage.json"), ("datapackage.json is missing or damaged",)),
         "parquet cut off": (
             replaced("events_2020-W53_v1.parquet", b"PAR1"),
             (
@@ -244,7 +238,6 @@ TOGETHER: list[Plants] = [
             edited("dictionary.csv", "quantity", "count"),
             ("dictionary.csv does not have the file's columns",),
         ),
-        "package edited": (edited("datapackage.json", "sha256:", "sha256:0"), ("does not describe the file",)),
         "pointer is no object": (replaced("../../latest.json", b"[]"), ("latest.json: it is missing or damaged",)),
         "feed edited": (
             edited("../../../versions.json", '"version": 1,', '"version": 2,'),
@@ -361,6 +354,19 @@ def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
     result = export(offline_settings, "verify")
     assert result.exit_code == 0, result.output
     assert f"{VERSION}: events_2020-W53_v1.xlsx has the cells of the CSV, and other bytes" in result.output
+
+
+def test_the_datapackage_of_an_old_version_is_no_issue(
+    offline_settings: Settings, hostile_source: Source, export: Command
+) -> None:
+    """Releases up to 0.7 published one with each version."""
+    manifest = publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    (version / "datapackage.json").write_text('{"resources": []}')
+    assert export(offline_settings, "verify").exit_code == 0
+    listed = json.loads(export(offline_settings, "list", "--json").output)
+    assert [one["sha256"] for one in listed] == [manifest.sha256]
 
 
 def test_versions_in_a_bucket_are_verified_and_compared(

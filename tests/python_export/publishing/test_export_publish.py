@@ -85,7 +85,6 @@ def test_first_version(target: Target) -> None:
     assert without_folders([published.file]) == {target.address("events/2020-W53/v1/events_2020-W53_v1.csv")}
     assert without_folders(tree(target)) == {
         "events/2020-W53/v1/events_2020-W53_v1.csv",
-        "events/2020-W53/v1/datapackage.json",
         "events/2020-W53/v1/dictionary.csv",
         "events/2020-W53/v1/manifest.json",
         "events/latest.json",
@@ -253,7 +252,7 @@ def test_a_damaged_old_file_is_superseded_without_a_difference(target: Target, c
 
 def test_a_published_version_cannot_be_written(offline_settings: Settings) -> None:
     file = Path(publish_content(open_target(offline_settings), "note\na\n").file)
-    assert [oct(path.stat().st_mode & 0o222) for path in (file.parent, *file.parent.iterdir())] == ["0o0"] * 5
+    assert [oct(path.stat().st_mode & 0o222) for path in (file.parent, *file.parent.iterdir())] == ["0o0"] * 4
 
 
 def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_run_closes_it(
@@ -273,7 +272,7 @@ def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_r
 
             killed.setattr(Path, "rename", die_after_the_version)
             publish_content(target, "note\na\n")
-        assert [oct(path.stat().st_mode & 0o777) for path in (version, *version.iterdir())] == ["0o755", *["0o444"] * 4]
+        assert [oct(path.stat().st_mode & 0o777) for path in (version, *version.iterdir())] == ["0o755", *["0o444"] * 3]
         # Killed before a folder got its mode.
         version.parents[1].chmod(0o700)
         target.clean(["events"])
@@ -360,7 +359,7 @@ def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Targe
     assert [*target.versions()] == ["events/2020-W53/v1"]
     assert newest(target, "events").week == "2020-W53"
     target.clean(["events"], abandoned_after=timedelta(0))
-    assert len(without_folders(tree(target))) == 5
+    assert len(without_folders(tree(target))) == 4
     if isinstance(target, S3Target):
         assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
     assert publish_content(target, "note\nb\n", "2020-W53").manifest.version == 2
@@ -492,7 +491,6 @@ def test_each_object_has_its_content_type(s3_settings: Settings) -> None:
     assert types == {
         "events_2020-W53_v1.csv": "text/csv; charset=utf-8",
         "dictionary.csv": "text/csv; charset=utf-8",
-        "datapackage.json": "application/json",
         "manifest.json": "application/json",
         "latest.json": "application/json",
         "2020-W53.html": "text/html; charset=utf-8",
@@ -538,7 +536,7 @@ def test_a_commit_whose_outcome_is_not_known_is_asked_for_again(
     target.client.meta.events.register("before-send.s3.PutObject", lose)
     assert publish_content(target, "note\na\n").unchanged is False
     assert lost == [200 if arrives else None]
-    assert len(without_folders(tree(target))) == 5
+    assert len(without_folders(tree(target))) == 4
 
 
 @pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"])
@@ -563,7 +561,7 @@ def test_of_two_writers_of_a_version_the_second_agrees_or_fails(
     [name] = [path for path in files if path.endswith("/events_2020-W53_v1.csv")]
     assert files[name] == b"note\na\n"
     # Nothing of the second one is left.
-    assert len({*files} - {CONDITIONAL}) == 5
+    assert len({*files} - {CONDITIONAL}) == 4
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"dataset": "events"}', None])
