@@ -103,7 +103,7 @@ class Exporter:
         with thrift.connect(self.settings) as cursor:
             issues, warnings = omitted_fields(self.catalog, self.project)
             self.readiness.issues += issues
-            self.exported.warnings += warnings + unclassified_fields(cursor, self.catalog, self.project)
+            self.exported.warnings += warnings + unclassified_fields(self.catalog, self.project)
             self.readiness.states = completeness.read_topic_states(self.settings, cursor, self.catalog, chosen, known)
         return issues
 
