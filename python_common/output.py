@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
-from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -21,31 +20,20 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], as_json: bool = False) -> None:
-    """Print rows under headings, numbers to the right, None as a dash; or as JSON, a list of an object per row.
-
-    A table that is wider than the terminal (80 columns without one) is a record per row, a line per value: a path that
-    is cut cannot be copied.
-    """
+    """Print a line per row under headings, numbers to the right; or as JSON, a list of an object per row."""
+    rows = [*rows]
     if as_json:
         names = [heading.replace(" ", "_") for heading in headings]
         print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
-    texts = [[_text(*cell) for cell in zip(headings, row, strict=True)] for row in rows]
     table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        is_numeric = all(_is_number(row[number]) for row in texts)
-        table.add_column(heading, justify="right" if is_numeric else "left", no_wrap=True)
-    for row in texts:
-        table.add_row(*row)
-    whole = Console(width=10_000, markup=False, emoji=False)
-    if not texts or whole.measure(table).maximum <= get_terminal_size().columns:
-        whole.print(table)
-        return
-    width = max(map(len, headings))
-    for row in texts:
-        for heading, text in zip(headings, row, strict=True):
-            console.print(f"{heading:{width}}  {text}")
-        console.print()
+    for heading, *cells in zip(headings, *rows, strict=True):
+        is_numeric = all(cell is None or isinstance(cell, int | float) for cell in cells)
+        table.add_column(heading, justify="right" if is_numeric else "left")
+    for row in rows:
+        table.add_row(*map(_text, headings, row))
+    # A line is never folded: a path that is cut cannot be copied.
+    Console(width=10_000, markup=False, emoji=False).print(table)
 
 
 def _text(heading: str, cell: object) -> str:
@@ -56,7 +44,3 @@ def _text(heading: str, cell: object) -> str:
 
 def _plain(value: Any) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
-
-
-def _is_number(text: str) -> bool:
-    return text == "-" or text.replace(",", "").replace(".", "", 1).isdecimal()

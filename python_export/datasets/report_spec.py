@@ -97,8 +97,6 @@ HOLD = TypeAdapter(Mapping[str, Annotated[Decimal, Field(gt=1)]])
 
 def report_spec(model: str, export: Mapping[str, Any]) -> ReportSpec:
     """Return the display that the config.meta.export of a model declares; a UserError if it is malformed."""
-    if "shown" in export:
-        raise UserError(f"config.meta.export.shown of {model} is named display now", "Rename it in the model's yml")
     return read_meta(REPORT_SPEC, export.get("display", {}), f"config.meta.export.display of {model}")
 
 
@@ -110,10 +108,6 @@ def excluded_queries(manifest: DbtManifest) -> dict[str, str]:
     """
     queries = []
     for node in manifest.nodes.values():
-        if "left_out" in node.meta:
-            raise UserError(
-                f"config.meta.left_out of {node.name} is named excluded now", "Rename it in the model's yml"
-            )
         if meta := node.meta.get("excluded"):
             declared = read_meta(EXCLUDED, meta, f"config.meta.excluded of {node.name}")
             count = f"sum({declared.sum})" if declared.sum else "count(*)"

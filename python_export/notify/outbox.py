@@ -202,8 +202,8 @@ def belongs_to(target: Target, entry: Entry) -> bool:
 
 
 def entries(catalog: Catalog) -> list[Entry]:
-    """Return all rows; those of roots are of release 0.5."""
-    return [entry for entry in TABLE.rows(catalog).values() if entry.kind != "root"]
+    """Return all rows."""
+    return [*TABLE.rows(catalog).values()]
 
 
 def notices(catalog: Catalog, target: Target, week: str) -> list[Notice]:

@@ -109,17 +109,9 @@ class Version:
     at: datetime
 
 
-def test_tables_fit_the_terminal_and_json_has_dataclasses(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_have_a_line_per_row_and_json_has_dataclasses(capsys: pytest.CaptureFixture[str]) -> None:
     path = "/".join(["directory"] * 30)
     headings, rows = ("path", "rows", "schema id"), [(path, 1200, 1200), ("b", 7, None)]
-    print_table(headings, rows)
-    records = [f"path       {path}", "rows       1,200", "schema id  1200", "", "path       b", "rows       7"]
-    assert capsys.readouterr().out.splitlines() == [*records, "schema id  -", ""]
-    print_table(("fits",), [("x" * 80,)])
-    assert capsys.readouterr().out.splitlines()[1:] == ["x" * 80]
-    monkeypatch.setenv("COLUMNS", "400")
     print_table(headings, rows)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == [path, "1,200", "1200"]
