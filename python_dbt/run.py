@@ -28,7 +28,6 @@ CONFLICTS = ("CommitFailedException", "ValidationException")
 FIGURES = "ops_weekly_figures"
 """The model of the figures of all weeks. It is built without weeks."""
 FIGURES_TABLE = "ops.weekly_figures"
-ROLLING_30D = "fct_customers_rolling_30d"
 # Where dbt reads the project from, besides dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
 # dbt's complaints about the project; the lines that follow, up to an empty one, explain them.
@@ -49,13 +48,6 @@ def build(
     """
     prefix = "+" if with_ancestors else ""
     return build_all(project, weeks, "--select", *(f"{prefix}{name}" for name in dict.fromkeys(models)))
-
-
-def restate_30d(project: Project, week: IsoWeek) -> None:
-    """Build the 30-day figures as of the end of a week, and what they come from; a UserError if a part fails."""
-    if issues := build(project, [ROLLING_30D], [week]):
-        reasons = "; ".join(dict.fromkeys(issue.message for issue in issues))
-        raise UserError(f"The 30-day figures of {week} are not restated: {reasons}", f"dbt's log is {project.log}")
 
 
 def rerun(project: Project, weeks: Sequence[IsoWeek], *models: str) -> None:

@@ -15,10 +15,10 @@ from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
-from python_dbt.run import parse, restate_30d
+from python_dbt.run import parse
 from python_export.cli import outcome
 from python_export.cli.outbox import app as outbox_app
-from python_export.cli.versions import approve, diff, expire, reproduce, verify, withdraw
+from python_export.cli.versions import approve, diff, expire, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.deliver import notify, only_run
@@ -117,20 +117,6 @@ def skip(
     console.print(f"{label} is skipped for {', '.join(names)}")
 
 
-@app.command("restate-30d")
-def restate_figures(week: outcome.Week) -> None:
-    """Build the 30-day figures as of the end of a week again, with what has landed since."""
-    env = environment()
-    settings = from_environment(env)
-    settings.needed("pii_key_file")
-    [label] = outcome.chosen_weeks(settings, datetime.now(UTC), week, None)
-    catalog = load_catalog(settings)
-    require_views(catalog, settings)
-    with alone(catalog, "weekly", f"export restate-30d for {label}"), step_within(env, "export restate-30d"):
-        restate_30d(Project(PROJECT_ROOT, env), label)
-    console.print(f"The 30-day figures as of {label.end:%Y-%m-%d %H:%M} UTC are restated")
-
-
 @app.command("notify")
 def notify_readers() -> None:
     """Notify readers of every published version that is still pending, by mail and webhook.
@@ -183,5 +169,5 @@ def _print_versions(manifests: list[Manifest]) -> None:
 
 
 app.add_typer(outbox_app, name="outbox")
-for command in (verify, diff, reproduce, approve, withdraw, expire):
+for command in (verify, diff, approve, withdraw, expire):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""The commands on what is published or held: verify, diff, reproduce, approve, withdraw, expire."""
+"""The commands on what is published or held: verify, diff, approve, withdraw, expire."""
 
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,6 @@ from python_common.failure import to_user_error
 from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
-from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.cli.outcome import AnyWeek, Datasets, Week, end
 from python_export.notify import index, outbox, page
@@ -26,9 +25,8 @@ from python_export.publishing import hold, late
 from python_export.publishing.audit import CheckResult, audit, audit_pointer
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, ManifestError, paths, published, readable
-from python_export.publishing.target import Target, open_target, staging
-from python_export.publishing.versions import remove_version
-from python_export.publishing.versions import reproduce as write_again
+from python_export.publishing.target import Target, open_target
+from python_export.publishing.versions import remove_version, rewrite
 from python_export.variables import Channels
 
 GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"
@@ -38,9 +36,14 @@ Version = Annotated[str, typer.Option(help="The version, for instance v1.")]
 def verify(
     datasets: Datasets = None,
     week: AnyWeek = None,
+    rewrite_to: Annotated[
+        Path | None, typer.Option(help="Also write each version again by Spark, from its snapshot, to this directory.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify what is published: bytes, manifests, three parsers, and the tables the files were made from.
+
+    With --rewrite-to every byte of a CSV that is written again must be the published one's.
 
     Exit code 1 if a check of a version, a pointer or the index fails.
     """
@@ -61,6 +64,14 @@ def verify(
     for path in chosen:
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
             results.append(audit(target, catalog, path, Path(scratch)))
+    if rewrite_to:
+        for manifest in readable(target, chosen):
+            issues: list[str] = []
+            try:
+                rewrite(settings, catalog, target, manifest, rewrite_to)
+            except UserError as error:
+                issues.append(error.message)
+            results.append(CheckResult(f"{manifest.path} written again", tuple(issues)))
     results += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
     results += index.audit(target)
     failed = [result for result in results if result.issues]
@@ -74,7 +85,7 @@ def verify(
         named = ", ".join(result.path for result in failed)
         raise UserError(
             f"{len(failed)} of {len(results)} checks failed: {named}",
-            "Restore them from a backup; `lakehouse export reproduce` writes a file again from its table's snapshot",
+            "Restore them from a backup; `lakehouse export verify --rewrite-to DIR` writes files again, from snapshots",
         )
 
 
@@ -106,27 +117,6 @@ def diff(
         for kind, key, columns in changes.rows:
             named = ", ".join(f"{column} {value}" for column, value in key.items())
             console.print(f"  {kind} {named}" + (f": {', '.join(columns)}" if columns else ""))
-
-
-def reproduce(
-    week: Week,
-    version: Version,
-    datasets: Datasets = None,
-    to: Annotated[Path | None, typer.Option(help="Put the files into this directory. Default: just compare.")] = None,
-) -> None:
-    """Write the files of a version once more, from the snapshots they were made from; every byte must be the same."""
-    settings = from_environment()
-    target, catalog = open_target(settings), load_catalog(settings)
-    chosen = [_version(target, name, week, version) for name in _names(target, week, datasets)]
-    with staging(target.staging) as directory, thrift.connect(settings) as cursor:
-        for manifest in chosen:
-            file = write_again(cursor, catalog, manifest, directory / manifest.dataset, settings.export_unload)
-            if to:
-                to.mkdir(parents=True, exist_ok=True)
-                for other in (file.with_name(Path(one.file).name) for one in manifest.files):
-                    (to / other.name).write_bytes(other.read_bytes())
-                (to / Path(manifest.file).name).write_bytes(file.read_bytes())
-            console.print(f"{manifest.path}: the same {manifest.bytes:,} bytes")
 
 
 def approve(
@@ -251,17 +241,10 @@ def _pairs(
 ) -> dict[str, tuple[Manifest, Manifest]]:
     """Return both versions of each dataset; of all datasets only those that have both."""
     has = {(manifest.dataset, f"v{manifest.version}") for manifest in published(target, week=week)}
-    chosen = names or [name for name in _names(target, week, None) if {(name, old), (name, new)} <= has]
+    chosen = names or sorted({name for name, _ in has if {(name, old), (name, new)} <= has})
     if not chosen:
         raise UserError(f"No dataset has both {old} and {new} of {week}", "See `lakehouse export list`")
     return {name: (_version(target, name, week, old), _version(target, name, week, new)) for name in chosen}
-
-
-def _names(target: Target, week: str, names: list[str] | None) -> list[str]:
-    datasets = names or sorted({path.split("/")[0] for path in paths(target, None, week)})
-    if not datasets:
-        raise UserError(f"Nothing of {week} is published under {target.address('')}", "See `lakehouse export list`")
-    return datasets
 
 
 def _version(target: Target, dataset: str, week: str, version: str, with_withdrawn: bool = False) -> Manifest:

@@ -1,15 +1,17 @@
 """Tags the snapshot of each published version, which expiry then keeps, reads it again, and removes old versions."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog import commits, property_keys
 from python_common.catalog.catalog import load_table
+from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.log import log
+from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
 from python_export.csv.unload import unload
@@ -18,7 +20,7 @@ from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source
 from python_export.publishing import formats
 from python_export.publishing.manifest import FORMULA_GUARD, Manifest
-from python_export.publishing.target import Target, digest, root_id
+from python_export.publishing.target import Target, digest, root_id, staging
 
 
 class SnapshotErasedError(UserError):
@@ -80,27 +82,26 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
     return replace(source, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)
 
 
-def reproduce(
-    cursor: hive.Cursor, catalog: Catalog, manifest: Manifest, directory: Path, by_way_of: str | None = None
-) -> Path:
-    """Write the files of a version once more, from the snapshot of its table, and return the CSV.
+def rewrite(settings: Settings, catalog: Catalog, target: Target, manifest: Manifest, to: Path) -> None:
+    """Write the files of a version again, from the snapshot of its table, into a directory.
 
     Raises:
         UserError: the snapshot has expired, Spark failed, or not every byte of the CSV is the same.
     """
-    scratch = directory.with_name(f"{directory.name}.scanned")
-    scanned = pii_scan.as_published(source_snapshot(catalog, manifest), manifest.withheld_rows, scratch)
-    if scanned is None:
-        raise UserError(
-            f"{manifest.path} was made by another search for personal data, which has withheld other rows",
-            "Its release writes it again",
-        )
-    file = unload(cursor, scanned, directory, manifest.bom, by_way_of)
-    if digest(file) != manifest.sha256:
-        raise UserError(
-            f"The file of {manifest.path} that its snapshot gives is not the published one",
-            "`lakehouse export verify` reports whether the published file or the table was changed",
-        )
-    if formats.write(file, manifest, dict.fromkeys(one.format for one in manifest.files), scratch) != manifest.files:
-        log.warning("%s: a library of another release writes other bytes of the same rows", manifest.path)
-    return file
+    to.mkdir(parents=True, exist_ok=True)
+    with staging(target.staging) as directory, thrift.connect(settings) as cursor:
+        scratch = directory / "scratch"
+        source = pii_scan.as_published(source_snapshot(catalog, manifest), manifest.withheld_rows, scratch)
+        if source is None:
+            raise UserError(
+                "it was made by another search for personal data, which has withheld other rows",
+                "Its release writes it again",
+            )
+        csv = unload(cursor, source, directory / "files", manifest.bom, settings.export_unload)
+        if digest(csv) != manifest.sha256:
+            raise UserError("its snapshot gives another file", "Restore the lake from a backup")
+        if formats.write(csv, manifest, dict.fromkeys(one.format for one in manifest.files), scratch) != manifest.files:
+            log.warning("%s: a library of another release writes other bytes of the same rows", manifest.path)
+        shutil.copyfile(csv, to / Path(manifest.file).name)
+        for name in (Path(one.file).name for one in manifest.files):
+            shutil.copyfile(csv.with_name(name), to / name)

@@ -40,7 +40,7 @@ from python_export.notify.exported import Exported
 from python_export.publishing import hold, late, publish
 from python_export.publishing.publish import Published
 from python_export.publishing.target import open_target
-from python_export.publishing.versions import reproduce, source_snapshot, tag_name
+from python_export.publishing.versions import rewrite, source_snapshot, tag_name
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
@@ -380,19 +380,20 @@ def test_hostile_values_reach_three_parsers_unchanged(
     assert_described(file_of(published).parent)
 
     files = {file.name: file.read_bytes() for file in (file_of(published), parquet, xlsx)}
-    assert reproduced(settings, monkeypatch, tmp_path / "again") == files
+    assert rewritten(settings, monkeypatch, tmp_path / "again") == files
     assert "other bytes" not in caplog.text
     unlock(file_of(published).parent)
     described = file_of(published).with_name("manifest.json")
     described.write_text(described.read_text().replace(published.manifest.files[0].sha256, "0" * 64))
-    assert reproduced(settings, monkeypatch, tmp_path / "again") == files
+    assert rewritten(settings, monkeypatch, tmp_path / "again") == files
     assert "events/2020-W53/v1: a library of another release writes other bytes of the same rows" in caplog.messages
 
 
-def reproduced(settings: Settings, monkeypatch: pytest.MonkeyPatch, to: Path) -> dict[str, bytes]:
+def rewritten(settings: Settings, monkeypatch: pytest.MonkeyPatch, to: Path) -> dict[str, bytes]:
     monkeypatch.setattr("python_export.cli.versions.from_environment", lambda: settings)
-    arguments = ["reproduce", "--week", str(WEEK), "--version", "v1", "--to", str(to)]
-    assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
+    arguments = ["verify", "--week", str(WEEK), "--rewrite-to", str(to), "--json"]
+    checks = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert {"path": f"events/{WEEK}/v1 written again", "issues": [], "note": ""} in checks
     return {file.name: file.read_bytes() for file in to.iterdir()}
 
 
@@ -453,7 +454,7 @@ def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, sho
     assert second.manifest.rows == first.manifest.rows + 1
     assert second.manifest.difference == {"added": 1, "removed": 0, "changed": 0}
     assert file_of(first).read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]
-    assert_reproducible_after_expiry(settings, first, second)
+    assert_rewritable_after_expiry(settings, first, second)
 
     publish.withdraw(open_target(settings), second.manifest.path, "a wrong price")
     same = exporting(settings, shop, with_build=False)
@@ -462,32 +463,29 @@ def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, sho
     assert warning.startswith("events/2020-W53/v2 had this content and was withdrawn")
 
 
-def assert_reproducible_after_expiry(settings: Settings, *versions: Published) -> None:
+def assert_rewritable_after_expiry(settings: Settings, *versions: Published) -> None:
     """The tags alone keep the snapshots: without its tag a version cannot be written again."""
-    catalog = load_catalog(settings)
+    catalog, target = load_catalog(settings), open_target(settings)
+    again = Path(settings.export_root).with_name("again")
     table = f"{SCHEMA_NAME}.exp_weekly__events"
     expire = f"call lake.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)"
     with thrift.connect(settings) as cursor:
         thrift.rows(cursor, expire)
         tagged = catalog.load_table(table)
-        tags = {
-            tag_name(open_target(settings), version.manifest): int(version.manifest.source_snapshot_id)
-            for version in versions
-        }
+        tags = {tag_name(target, version.manifest): int(version.manifest.source_snapshot_id) for version in versions}
         assert tags.items() <= {name: ref.snapshot_id for name, ref in tagged.refs().items()}.items()
         assert {snapshot.snapshot_id for snapshot in tagged.snapshots()} == {
             ref.snapshot_id for ref in tagged.refs().values()
         }
         for version in versions:
-            again = reproduce(cursor, catalog, version.manifest, Path(settings.export_root) / ".staging" / "again")
+            rewrite(settings, catalog, target, version.manifest, again)
             for name in (file_of(version).name, *(file.file for file in version.manifest.files)):
-                file = again if name.endswith(".csv") else again.with_name(name)
-                assert file.read_bytes() == file_of(version).with_name(name).read_bytes()
+                assert (again / name).read_bytes() == file_of(version).with_name(name).read_bytes()
         first = versions[0].manifest
-        with pytest.raises(UserError, match="is not the published one"):
+        with pytest.raises(UserError, match="its snapshot gives another file"):
             other = replace(first, source_snapshot_id=versions[1].manifest.source_snapshot_id)
-            reproduce(cursor, catalog, other, Path(settings.export_root) / ".staging" / "again")
-        thrift.rows(cursor, f"alter table {table} drop tag `{tag_name(open_target(settings), first)}`")
+            rewrite(settings, catalog, target, other, again)
+        thrift.rows(cursor, f"alter table {table} drop tag `{tag_name(target, first)}`")
         thrift.rows(cursor, expire)
     with pytest.raises(UserError, match="no longer has the snapshot that events/2020-W53/v1 was made from"):
         source_snapshot(catalog, first)

@@ -369,6 +369,16 @@ def test_the_datapackage_of_an_old_version_is_no_issue(
     assert [one["sha256"] for one in listed] == [manifest.sha256]
 
 
+def test_what_cannot_be_written_again_is_an_issue(
+    offline_settings: Settings, hostile_source: Source, export: Command, tmp_path: Path
+) -> None:
+    """No Thrift server answers."""
+    publish_lines(offline_settings, hostile_source, right_lines())
+    refused = export(offline_settings, "verify", "--rewrite-to", str(tmp_path / "again"))
+    assert str(refused.exception).startswith(f"1 of 6 checks failed: {VERSION} written again. ")
+    assert [*(tmp_path / "again").iterdir()] == []
+
+
 def test_versions_in_a_bucket_are_verified_and_compared(
     s3_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
 ) -> None:
