@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review bench-settings
+.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others lock-jars review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review bench-settings
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 # Else each process compiles the project again.
@@ -153,6 +153,16 @@ lint-others: $(VENV)
 	@$(RUN) python -m python_jobs.commands.configuration check
 	@echo "lint: personal data"
 	@$(RUN) lakehouse check pii --static
+
+POM ?= python_common/spark/pom.xml
+lock-jars: $(VENV) ## Have Maven resolve POM (python_common/spark/pom.xml), and write its jars.lock
+	@files=$$(mktemp --directory); trap 'rm -rf "$$files"' EXIT; \
+	for profile in $$(sed -n 's:.*<id>\(.*\)</id>.*:\1:p' $(POM)); do \
+		mvn --quiet --batch-mode --file $(POM) --activate-profiles $$profile \
+			org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies package -DincludeScope=runtime \
+			-Dmdep.useRepositoryLayout=true -DoutputDirectory="$$files/$$profile"; \
+	done; \
+	$(RUN) python -m python_common.spark.jars lock $(POM) "$$files"
 
 BASE ?= origin/main
 # ACCEPT is a file with the text of the pull request.

@@ -53,11 +53,10 @@ def set_up(commit: str, tree: Path) -> Release:
         fetched = git("fetch", "--quiet", "--depth", "1", "origin", commit)
         assert fetched.returncode == 0, f"commit {commit} is missing: run `git fetch --unshallow`. {fetched.stderr!r}"
     subprocess.run(["tar", "--extract"], input=git("archive", commit).stdout, cwd=tree, check=True)
-    lock = (tree / "python_common" / "spark" / "jars.lock").read_text()
     # A jar of another hash is fetched all the same.
-    for folder in {line.split()[0] for line in lock.splitlines()}:
-        if (TARGET / folder).is_dir():
-            shutil.copytree(TARGET / folder, tree / TARGET.relative_to(PROJECT_ROOT) / folder)
+    for folder in TARGET.iterdir():
+        if folder.is_dir():
+            shutil.copytree(folder, tree / TARGET.relative_to(PROJECT_ROOT) / folder.name)
     made = subprocess.run(["make", "setup"], cwd=tree, env=with_uv({}), capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
     return Release(tree)
