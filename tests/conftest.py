@@ -47,7 +47,7 @@ SERVICES = {
 # How many minutes the longest groups of `make chaos` take on two cores, with 3 rounds; another one takes two.
 CHAOS_MINUTES = {
     **{"test_review": 15, "lowest": 8, "highest": 8, "upgrade": 8, "test_state": 8, "killed job": 7},
-    **{"cluster": 6, "test_data": 5, "small lake": 5, "test_increments": 4, "test_ingest_kills": 4},
+    **{"cluster": 6, "test_data": 5, "small lake": 5, "test_ingest_kills": 4},
 }
 
 
