@@ -462,11 +462,11 @@ def test_an_upload_that_died_blocks_no_other(
         dying.setattr(S3Target, "_commit", die)
         publish_content(target, "note\na\n")
     target.clean(["events"])
-    assert len(without_folders(tree(target))) == 3
+    assert len(without_folders(tree(target))) == 2
 
     assert publish_content(target, content).manifest.version == 1
     target.clean(["events"], abandoned_after=timedelta(0))
-    assert len(tree(target)) == 6
+    assert len(tree(target)) == 5
     assert target.read(f"{published(target)[0].path}/{published(target)[0].file}") == content.encode()
 
 
