@@ -32,6 +32,12 @@
     {% for name in node.config.follows or [] %}
         {% set upstream = graph.nodes['model.' ~ node.package_name ~ '.' ~ name] %}
         {% set stored = stored_behind(upstream.unique_id) %}
+        {% if stored.config.materialized != 'incremental' %}
+            {% do exceptions.raise_compiler_error(
+                node.name ~ ' follows ' ~ stored.name ~ ', which keeps no note of what it has read. Follow a model that'
+                ~ ' is incremental, or a view of one.'
+            ) %}
+        {% endif %}
         {% set table = api.Relation.create(schema=stored.schema, identifier=stored.alias) %}
         {% if stored.config.incremental_strategy == 'affected_keys' %}
             {% for before in followed_by(stored) %}{% do followed.append(dict(before, reader=table)) %}{% endfor %}

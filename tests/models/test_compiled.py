@@ -274,3 +274,13 @@ def test_a_model_that_is_built_alone_is_compared_with_none_that_is_older() -> No
     tests = {line.rpartition(".")[2] for line in listed.splitlines()}
     assert "keeps_contract_fct_product_sales_" in tests
     assert not {name for name in tests if name.startswith("assert_") or "_exp_weekly_" in name}
+
+
+def test_a_model_that_follows_a_table_without_notes_is_refused(tmp_path: Path) -> None:
+    """It would never see a new batch."""
+    copy_project(tmp_path)
+    model = tmp_path / "models" / "marts" / "fct_completed_orders.sql"
+    model.write_text(model.read_text().replace("follows=['int_payments_masked'", "follows=['dim_products'"))
+    options = ("--no-introspect", "--no-populate-cache", "--select", "fct_completed_orders")
+    refused = run_dbt("compile", *options, directory=tmp_path, LAKEHOUSE_THRIFT_PORT="1")
+    assert "fct_completed_orders follows dim_products" in " ".join(refused.stdout.split())

@@ -359,7 +359,7 @@ def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
 def test_the_datapackage_of_an_old_version_is_no_issue(
     offline_settings: Settings, hostile_source: Source, export: Command
 ) -> None:
-    """Releases up to 0.7 published one with each version."""
+    """Releases up to 0.6 published one with each version."""
     manifest = publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
     version = Path(offline_settings.export_root) / VERSION
     unlock(version)

@@ -256,7 +256,7 @@ def test_a_version_has_its_formats_until_it_is_withdrawn_or_removed(target: Targ
     assert (again.unchanged, again.manifest) == (True, first)
     second = publish_file(target, "note\na\n", draft("2020-W53"), other_formats=ALL[:2]).manifest
 
-    # Releases up to 0.7 published it, too.
+    # Releases up to 0.6 published it, too.
     for version in (first, second):
         if isinstance(target, LocalTarget):
             unlock(target.root / version.path)
