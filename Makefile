@@ -1,7 +1,7 @@
 # The commands people type. `make` alone lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser up down demo test test-unit test-long test-cluster test-rest test-trino chaos lint lint-sql lint-others lock-jars review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review bench-settings
+.PHONY: help setup browser up down demo test test-unit test-slow test-trino lint lint-sql lint-others lock-jars review review-sample pictures docs bench-ingest bench-build bench-cluster bench-export bench-review bench-settings
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 # Else each process compiles the project again.
@@ -89,20 +89,14 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on separate stacks
-	@$(PYTEST) -m "not (long or cluster or trino)"
+	@$(PYTEST) -m "not (slow or cluster or trino)"
 
 # A third worker, because some tests wait for locks and timeouts.
 test-unit: $(VENV) ## The tests that need no service and not dbt
-	@$(RUN) pytest --numprocesses 3 --dist worksteal --ignore tests/cluster --ignore tests/trino -m "unit and not long"
+	@$(RUN) pytest --numprocesses 3 --dist worksteal --ignore tests/cluster --ignore tests/trino -m "unit and not slow"
 
-test-long: setup ## Random sequences, kill matrices, faults of services, separate lakes
-	@$(PYTEST) -m "long and not chaos"
-
-test-cluster: setup $(CLUSTER) ## Run the tests of a lake on servers, on a separate PostgreSQL
-	@$(PYTEST) tests/cluster
-
-test-rest: setup $(CLUSTER) ## Both at once, so that no worker waits for the longest lake of the other
-	@$(PYTEST) -m "(cluster or long) and not chaos"
+test-slow: setup $(CLUSTER) ## A lake on servers, random sequences and kills (TEST_SEED, TEST_ROUNDS), faults of services, an upgrade, other Pythons and Javas; PART=2/5 runs the second of five parts
+	@$(PYTEST) -m "slow or cluster" $(if $(PART),--part $(PART))
 
 $(TRINO): tests/trino/pom.xml tests/trino/jars.lock | setup
 	@echo "setup: fetching Trino into tests/trino/target"
@@ -113,9 +107,6 @@ $(TRINO): tests/trino/pom.xml tests/trino/jars.lock | setup
 
 test-trino: setup $(CLUSTER) $(TRINO) ## Compare what Trino reads of a lake on servers; fetches 580 MB the first time
 	@$(RUN) pytest tests/trino
-
-chaos: setup $(CLUSTER) ## What takes longest: random kills, CHAOS_ROUNDS times (20), and random sequences from CHAOS_SEED on, the weekly job killed in every step, an upgrade, other Pythons and Javas; CHAOS_TURN=0, 1 or 2 runs a third
-	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-20} $(PYTEST) -v -m chaos
 
 lint: $(VENV) ## Check Python (style, types), SQL and YAML; needs no Spark
 	@$(MAKE) --no-print-directory --jobs 2 lint-sql lint-others

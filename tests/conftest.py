@@ -1,9 +1,9 @@
 """The session's stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
 Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
-is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `long`
-takes a test out of `make test`: random sequences, more seeds, faults of services, separate lakes. `make chaos` runs
-what is marked `chaos`; with CHAOS_TURN, from 0 to 2, a third of its groups.
+is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `slow`
+takes a test out of `make test`: random sequences, more seeds, faults of services, separate lakes, kills at random.
+`make test-slow` runs these and the cluster; with PART=2/5, the second of five parts of about equal length.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
@@ -44,18 +44,22 @@ SERVICES = {
 }
 
 
-# How many minutes the longest groups of `make chaos` take on two cores, with 3 rounds; another one takes two.
-CHAOS_MINUTES = {
-    **{"test_review": 15, "lowest": 8, "highest": 8, "upgrade": 8, "test_state": 8, "killed job": 7},
-    **{"cluster": 6, "test_data": 5, "small lake": 5, "test_ingest_kills": 4},
+# How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
+SLOW_MINUTES = {
+    **{"test_review": 20, "cluster": 15, "small lake": 15, "test_state": 10, "upgrade": 10, "lowest": 8, "highest": 8},
+    **{"killed job": 7, "test_increments": 6, "test_data": 5, "test_ingest_kills": 4, "test_overrides": 4},
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", help="run the K-th of N parts of the groups, of about equal length")
 
 
 def pytest_configure() -> None:
     # With the defaults, collecting garbage takes a fourteenth of the CPU time of the unit tests.
     gc.set_threshold(50_000, 50, 50)
     # Part of test names, which all workers must agree on.
-    os.environ.setdefault("CHAOS_SEED", str(random.randrange(1_000_000)))
+    os.environ.setdefault("TEST_SEED", str(random.randrange(1_000_000)))
 
 
 # Before pytest-xdist reads the marks.
@@ -66,9 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else item.path.stem))
     items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
-    if "CHAOS_TURN" in os.environ:
-        groups = turns({group(item) for item in items if item.get_closest_marker("chaos")})
-        chosen = groups[int(os.environ["CHAOS_TURN"])]
+    if part := config.getoption("--part"):
+        number, of = map(int, part.split("/"))
+        chosen = parts({group(item) for item in items if is_slow(item)}, of)[number - 1]
         config.hook.pytest_deselected(items=[item for item in items if group(item) not in chosen])
         items[:] = [item for item in items if group(item) in chosen]
 
@@ -78,10 +82,14 @@ def group(item: pytest.Item) -> str:
     return next(str(mark.args[0]) for mark in item.iter_markers("xdist_group"))
 
 
-def turns(groups: Iterable[str]) -> list[set[str]]:
-    """Distribute groups over three turns of about equal length: the longest first, each to the shortest turn so far."""
-    shares: list[set[str]] = [set(), set(), set()]
-    minutes = {name: CHAOS_MINUTES.get(name, 2) for name in groups}
+def is_slow(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in ("slow", "cluster"))
+
+
+def parts(groups: Iterable[str], number: int) -> list[set[str]]:
+    """Distribute groups over parts of about equal length: the longest first, each to the shortest part so far."""
+    shares: list[set[str]] = [set() for _ in range(number)]
+    minutes = {name: SLOW_MINUTES.get(name, 1) for name in groups}
     for name in sorted(minutes, key=lambda name: (-minutes[name], name)):
         min(shares, key=lambda share: sum(minutes[one] for one in share)).add(name)
     return shares
@@ -100,7 +108,7 @@ def tier(item: pytest.Item) -> str:
     return "stack" if uses_service or item.get_closest_marker("stack") else "unit"
 
 
-def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run_lakehouse(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
     """Run the console command as a user does; its log is returned without times. The caller looks at the exit code."""
     finished = subprocess.run(
         [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
@@ -110,7 +118,7 @@ def run_lakehouse(*arguments: str, timeout: float = 300) -> subprocess.Completed
 
 
 def run_dbt(
-    *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 600, **env: str
+    *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 900, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run dbt with the project's profile; the caller looks at the exit code."""
     arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))

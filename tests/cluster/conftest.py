@@ -1,4 +1,4 @@
-"""A PostgreSQL for all tests of a lake on servers; `make test-cluster` runs them."""
+"""A PostgreSQL for all tests of a lake on servers; `make test-slow` runs them."""
 
 from collections.abc import Iterator
 from pathlib import Path

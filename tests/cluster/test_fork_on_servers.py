@@ -46,9 +46,7 @@ def production(
     bucket = f"lake-{secrets.token_hex(4)}"
     conf = tmp_path / "spark.conf"
     conf.write_text("spark.master spark://nowhere\n")
-    common = offline_settings.changed(
-        warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", views="table", spark_conf=conf
-    )
+    common = offline_settings.changed(warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", spark_conf=conf)
     if request.param == "rest":
         properties.with_name("rest.properties").write_text(
             # It has views, and does not list them among what it has.
@@ -108,7 +106,7 @@ def test_a_rest_catalog_that_does_not_list_its_views_is_not_forked_without_them(
     text = production.catalog_properties.read_text()
     production.catalog_properties.write_text(text.replace("view-endpoints-supported = true\n", ""))
     with pytest.raises(UserError, match="has no views"):
-        fork.create(production.changed(views="view"), "mine", DAY)
+        fork.create(production, "mine", DAY)
     assert catalogs.tags(load_catalog(production)) == []
 
 

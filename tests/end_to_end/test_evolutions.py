@@ -28,7 +28,7 @@ from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import SMALL, Lake, succeed
 from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 
 Position = tuple[int, int]
 # What holds a record of a topic after deduplication, with the key of its row.
@@ -86,7 +86,7 @@ def produce(settings: Settings, week: IsoWeek) -> dict[tuple[str, Position], Cas
 @pytest.fixture(scope="module")
 def evolved(small_lake: Lake, published: object) -> Evolved:
     landed = produce(small_lake.settings, small_lake.last_week)
-    succeed({"weekly": lambda: run_lakehouse("weekly", "--week", str(small_lake.last_week), timeout=900)})
+    succeed({"weekly": lambda: run_lakehouse("weekly", "--week", str(small_lake.last_week))})
     return Evolved(small_lake.settings, small_lake.last_week, landed)
 
 

@@ -1,7 +1,7 @@
 """A job that is killed and run again: one version, one mail, a line per run in the history.
 
-It comes before the modules that go on with the main lake. The job of that is killed once; `make chaos` kills one on a
-separate lake in every step.
+It comes before the modules that go on with the main lake. The job of that is killed once; `make test-slow` kills
+one on a separate lake in every step.
 """
 
 import signal
@@ -78,8 +78,7 @@ class TestAfterAllSteps(KilledJob):
         return Killed(lake, 1, [2])
 
 
-@pytest.mark.long
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.stack
 @pytest.mark.xdist_group("killed job")
 class TestInEveryStep(KilledJob):

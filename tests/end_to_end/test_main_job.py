@@ -499,7 +499,7 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: o
         thrift.rows(cursor, "call lake.system.expire_snapshots('bronze.payments', now(), 1)")
     leave_overtaken_replay(lake)
     before, last_but_one = lake.expected, lake.last_week.minus(1)
-    succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=900)})
+    succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly")})
     assert lake.expected["parameters"]["wave"] == 2
     for name in EXPORTED + AGGREGATED:
         week = str(lake.last_week)

@@ -26,7 +26,7 @@ from python_common.weeks import IsoWeek
 from tests.conftest import LAKEHOUSE
 from tests.support.evolutions import encode
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 TOPIC, ENTITY = "shop.returns-v1", "product_returns"
 JARS = Path("python_common/spark/target")

@@ -24,7 +24,7 @@ from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import SMALL, Lake
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 
 ADDRESSES, ORDERS, PRODUCTS = map(shop_topic, ("addresses", "orders", "products"))
 PAYMENTS_LOST = 100
@@ -81,7 +81,7 @@ def test_everything_broken_at_once_costs_only_what_comes_from_it(small_lake: Lak
     settings, week = small_lake.settings, small_lake.last_week
     before = small_lake.versions()
     break_everything(settings, week)
-    weekly = run_lakehouse("weekly", "--week", str(week), timeout=900)
+    weekly = run_lakehouse("weekly", "--week", str(week))
     assert weekly.returncode == 4, weekly.stdout[-4000:] + weekly.stderr[-2000:]
     assert small_lake.versions() - before == {
         next_version(before, dataset, label)

@@ -66,7 +66,7 @@ def of_file(version: Path) -> tuple[Figures, datetime]:
 def versions(lake: Lake, first_wave: object) -> Path:
     """The published versions of a week that late data has changed."""
     if lake.expected["parameters"]["wave"] == 1:
-        succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly", timeout=900)})
+        succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly")})
     return Path(lake.settings.export_root) / "product_sales" / str(lake.last_week)
 
 

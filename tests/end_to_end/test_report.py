@@ -106,7 +106,7 @@ parent.document.body.dataset.probe = JSON.stringify({
 </script>"""
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.stack
 def test_the_page_for_analysts_can_be_searched_and_read(tmp_path: Path) -> None:
     manifest = compiled_manifest(PROJECT_ROOT)

@@ -25,7 +25,7 @@ from tests.end_to_end.conftest import Lake, succeed
 from tests.support.release import Release, set_up
 from tests.support.services.interpreted import INTERPRETED
 
-pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark.long, pytest.mark.chaos]
+pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark.slow]
 
 RELEASE = "eb7cd5e2a5597427379a59a88cc5d46d19f99efe"
 # As many weeks as a hold compares a week with, and that week.
@@ -126,8 +126,8 @@ def test_an_upgrade_restates_no_week_and_finishes_the_work(lake: OldLake) -> Non
     done = succeed(
         {
             "approve": lambda: run_lakehouse("export", "approve", *approve),
-            "weekly": lambda: run_lakehouse("weekly", "--week", week, "--full-refresh", timeout=900),
-            "erase": lambda: run_lakehouse(*lake.erase, timeout=900),
+            "weekly": lambda: run_lakehouse("weekly", "--week", week, "--full-refresh"),
+            "erase": lambda: run_lakehouse(*lake.erase),
         }
     )
     assert "0 new records of 8 topics" in done["weekly"].stderr
@@ -159,7 +159,7 @@ def test_the_former_release_builds_again_and_so_does_this_one(lake: OldLake, rel
     succeed({"down": lambda: release.lakehouse("stack", "down")})
     published = lake.versions()
     started()
-    expect(4, run_lakehouse("weekly", "--full-refresh", timeout=900))
+    expect(4, run_lakehouse("weekly", "--full-refresh"))
     again = succeed(
         {
             "ingest verify": lambda: run_lakehouse("ingest", "verify"),

@@ -235,7 +235,7 @@ def test_a_broker_whose_directory_cannot_be_formatted_reports_why(tmp_path: Path
         kafka.service(tmp_path, *free_ports(2)).start()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_down_stops_what_up_started_and_a_broker_that_cannot_start_reports_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +261,7 @@ def test_down_stops_what_up_started_and_a_broker_that_cannot_start_reports_why(
     assert "node ID not found" in damaged.stderr
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_command_on_a_temporary_stack_finds_landed_sample_data_and_its_exit_code_stays(tmp_path: Path) -> None:
     program = (
         "from python_common.catalog.catalog import load_catalog; from python_common.config.settings import *;"

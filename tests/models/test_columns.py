@@ -187,7 +187,7 @@ def project(tmp_path: Path, cursor: hive.Cursor, monkeypatch: pytest.MonkeyPatch
 
 
 # By seed the releases, and the tables of each shape.
-SEEDS = [pytest.param(62, 3, 1), *(pytest.param(seed, 6, 2, marks=pytest.mark.long) for seed in (2, 3))]
+SEEDS = [pytest.param(62, 3, 1), *(pytest.param(seed, 6, 2, marks=pytest.mark.slow) for seed in (2, 3))]
 
 
 @pytest.mark.parametrize(("seed", "releases", "of_shape"), SEEDS)

@@ -264,7 +264,7 @@ def test_reconciliation_is_tested_where_all_that_it_compares_was_built(
     assert test["compiled_code"].rstrip().endswith(str(compared).lower())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_model_that_is_built_alone_is_compared_with_none_that_is_older() -> None:
     """As people build it: the tests of what comes from it would be red on good data."""
     listed = run_dbt_well(

@@ -86,7 +86,7 @@ def rows_at(catalog: Catalog, week: str | None = None) -> list[tuple[int, str]]:
     return sorted((row["id"], row["week"]) for row in table.scan(snapshot_id=snapshot_id).to_arrow().to_pylist())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(catalog: Catalog, run: Run) -> None:
     values = "(1, '2026-W44'), (2, '2026-W45'), (3, '2026-W46'), (4, null)"
     assert run(values, "--vars", "weeks: 2026-W45, 2026-W46")
@@ -120,7 +120,7 @@ def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(cata
     assert {name: refs[name].snapshot_id for name in tested} == tested
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_refresh_builds_every_week_that_the_table_has(catalog: Catalog, run: Run) -> None:
     assert run("(1, '2026-W44'), (2, '2026-W45')", "--vars", "week: 2026-W45", "--full-refresh")
     assert rows_at(catalog) == [(2, "2026-W45")]
@@ -129,7 +129,7 @@ def test_a_full_refresh_builds_every_week_that_the_table_has(catalog: Catalog, r
     assert rows_at(catalog) == [(1, "2026-W44"), (3, "2026-W45")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
     catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +147,7 @@ def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
     assert sorted(before + week) == after
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "failed"),
     [
@@ -176,7 +176,7 @@ def test_tests_see_a_row_without_a_partition(
     assert rows_at(catalog) == [(5, "2026-W45"), (9, "2026-W44")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_builds_at_once_lose_no_row(catalog: Catalog, run: Run, project: Path) -> None:
     """A build that fails names the conflict, and succeeds when it is run again."""
     catalog.drop_table("small.exp_thing")

@@ -28,14 +28,14 @@ def no_leftovers(cursor: hive.Cursor) -> Iterator[None]:
             rows(cursor, f"drop {kind} small.{row[1]}")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_view_can_become_a_table_and_a_view_again(small_project: RunModel, cursor: hive.Cursor) -> None:
     for materialized, value in (("view", 1), ("table", 2), ("view", 3)):
         small_project(f"{{{{ config(materialized='{materialized}') }}}} select {value} as a")
         assert rows(cursor, "select a from small.thing") == [(value,)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel, cursor: hive.Cursor) -> None:
     model = INCREMENTAL.format(values="(1, 1, 1, 'a')")
     small_project(model)
@@ -45,7 +45,7 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
     assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -62,7 +62,7 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, cursor: hive.Cursor) -> None:
     waves = [
         "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
@@ -75,7 +75,7 @@ def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, 
     assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("affected", "last", "message"),
     [
@@ -92,14 +92,14 @@ def test_a_model_that_cannot_recompute_affected_keys_is_refused_at_its_first_run
         small_project(f"{{{{ config({config}) }}}} with {ctes} {last}")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("config", ["", ", incremental_strategy='merge'", ", incremental_strategy='insert_overwrite'"])
 def test_a_strategy_of_dbt_spark_is_refused_with_those_that_exist(small_project: RunModel, config: str) -> None:
     with pytest.raises(AssertionError, match=r"Set one of\s+earliest,\s+latest_change,\s+affected_keys"):
         small_project(f"{{{{ config(materialized='incremental'{config}) }}}} select 1 as id")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_increment_keeps_to_its_contract_and_to_its_table(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -135,7 +135,7 @@ def test_an_increment_keeps_to_its_contract_and_to_its_table(
     assert rows(cursor, "select id, color from small.thing order by id") == [(1, None), (2, "red")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_columns_are_commented_by_one_change(small_project: RunModel, cursor: hive.Cursor, tmp_path) -> None:
     (tmp_path / "models" / "thing.yml").write_text(
         """
@@ -155,7 +155,7 @@ models:
     assert len(versions) == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_snapshot_keeps_what_a_deleted_row_held_and_other_views(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:

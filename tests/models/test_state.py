@@ -260,7 +260,7 @@ def shop(lake: Settings, tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(shop: Shop) -> None:
     shop.sql("drop table if exists ops.node_states")
     path = shop.directory / "dbt_project.yml"
@@ -286,7 +286,7 @@ def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(s
     assert "describe extended small.rates" not in statements.rpartition("OK hook: small.on-run-end.3")[2]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_planted_reads_and_clocks_run_again(shop: Shop) -> None:
     shop.sql("create or replace table planted using iceberg as select 1 as id")
     file = shop.directory / "lines.txt"
@@ -318,7 +318,7 @@ def test_planted_reads_and_clocks_run_again(shop: Shop) -> None:
     shop.sql("drop table planted")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_server_without_the_function_skips_nothing(shop: Shop) -> None:
     path = shop.directory / "dbt_project.yml"
     project = yaml.safe_load(path.read_text())
@@ -343,9 +343,9 @@ def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:
 @pytest.mark.parametrize(
     ("seed", "steps"),
     [
-        pytest.param(0, [Random(0).sample(ACTIONS, k=5)], marks=pytest.mark.long),
-        pytest.param(1, [[rotation, wave]], marks=[pytest.mark.long, pytest.mark.chaos]),
-        pytest.param(SEED, random_steps(SEED, 12), marks=[pytest.mark.long, pytest.mark.chaos]),
+        pytest.param(0, [Random(0).sample(ACTIONS, k=5)], marks=pytest.mark.slow),
+        pytest.param(1, [[rotation, wave]], marks=pytest.mark.slow),
+        pytest.param(SEED, random_steps(SEED, 12), marks=pytest.mark.slow),
     ],
     ids=["other programs", "rotation", f"seed {SEED}"],
 )

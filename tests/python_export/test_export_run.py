@@ -409,7 +409,7 @@ def assert_described(version: Path) -> None:
     assert [fields["amount"][name] for name in ("type", "unit")] == ["decimal(12,2)", "currency units"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_fewer_persons_than_an_audience_requires_withhold_the_file(
     settings: Settings, shop: Project, land: Land
 ) -> None:
@@ -512,7 +512,7 @@ def test_a_week_that_a_topic_has_not_passed_is_withheld(settings: Settings, shop
     assert public_files(settings) == {}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
     settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -570,7 +570,7 @@ def test_a_failing_data_test_withholds_the_dataset(settings: Settings, shop: Pro
     assert public_files(settings) == {}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     raising = MODEL.replace("select event_id", "select cast(raise_error(note) as string) as reason, event_id")
@@ -582,7 +582,7 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
         assert reason in reason_withheld
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_unclassified_field_is_a_warning_or_refused(settings: Settings, shop: Project, land: Land) -> None:
     """Nested ones by path: in a struct, in lists, in maps."""
     land([*hostile_rows(), in_next_week(1000)])
@@ -612,7 +612,7 @@ def test_an_unclassified_field_is_a_warning_or_refused(settings: Settings, shop:
         export(settings, replace(shop, env={**shop.env, "LAKEHOUSE_UNCLASSIFIED": "no"}))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     for wrong, message in {
@@ -623,7 +623,7 @@ def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, 
             export(settings, shop)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     export(settings, shop)
@@ -646,7 +646,7 @@ def test_without_a_build_the_table_must_hold_the_week(settings: Settings, shop: 
     ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_unload_in_another_dialect_is_caught_and_not_published(
     settings: Settings, shop: Project, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -664,7 +664,7 @@ def test_an_unload_in_another_dialect_is_caught_and_not_published(
         assert not list((Path(settings.export_root) / ".staging").glob("*/"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_room_for_the_unload_publishes_nothing_and_then_works(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     export(settings, shop)
@@ -680,7 +680,7 @@ def test_no_room_for_the_unload_publishes_nothing_and_then_works(settings: Setti
     assert not export(settings, shop).unchanged
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_statement_that_takes_too_long_is_ended(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_STATEMENT_TIMEOUT", "10s")
     forever = "select count(*) from range(1000000000000) where sqrt(id) = -1"
@@ -739,7 +739,7 @@ def with_groups(stack: Settings, shop: Project) -> Iterator[Project]:
     parse(shop)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_dataset_of_small_groups_is_published_once_per_week(
     settings: Settings, with_groups: Project, land: Land, tmp_path: Path
 ) -> None:
@@ -804,7 +804,7 @@ def test_a_dataset_of_small_groups_is_published_once_per_week(
     assert third.manifest.reason == "restated, late or corrected data: one more"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_empty_topic_completes_a_week_by_silence_but_none_of_small_groups(
     settings: Settings, with_groups: Project, land: Land
 ) -> None:
@@ -829,7 +829,7 @@ def test_an_empty_topic_completes_a_week_by_silence_but_none_of_small_groups(
     assert str(withheld).startswith("groups 2020-W53 is withheld: behind: shop.events has landed nothing, and silence")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itself(
     settings: Settings, shop: Project, land: Land
 ) -> None:
@@ -865,7 +865,7 @@ def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itse
     ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_dataset_that_cannot_be_published_costs_itself(settings: Settings, with_groups: Project, land: Land) -> None:
     land([(1, MONDAY, "a", *[None] * 5), in_next_week(1000)])
     folder = Path(settings.export_root) / "events" / str(WEEK)

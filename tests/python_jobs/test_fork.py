@@ -17,7 +17,7 @@ from python_jobs.fork import Fork
 from tests.conftest import run_lakehouse
 from tests.python_common.catalog.test_catalog_fork import contents
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 # Each leaves the three relations in place.
 STATEMENTS = (

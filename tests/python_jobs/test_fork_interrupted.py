@@ -98,7 +98,7 @@ STEPS_OF_DROP = {
 }
 
 
-@pytest.mark.parametrize("is_made_again", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_made_again", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", STEPS_OF_DROP)
 def test_what_an_interrupted_drop_leaves_is_no_fork_and_drop_and_create_remove_it(
     step: str, is_made_again: bool, production: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch

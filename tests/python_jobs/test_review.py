@@ -37,7 +37,7 @@ from tests.python_jobs.test_review_steps import git
 from tests.support import planted
 from tests.support.seeds import SEED
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 FILES = {
     "models/stg_sales.sql": """
@@ -312,7 +312,6 @@ NO_EFFECT = (
 )
 
 
-@pytest.mark.chaos
 @pytest.mark.timeout(3600)
 def test_twenty_reviews_of_code_without_effect_are_clean(shop: Shop) -> None:
     chance = random.Random(SEED)
@@ -324,7 +323,6 @@ def test_twenty_reviews_of_code_without_effect_are_clean(shop: Shop) -> None:
         shop.edit(file, new, old)
 
 
-@pytest.mark.chaos
 @pytest.mark.timeout(3600)
 def test_reviews_killed_at_ten_moments_leave_nothing_that_stops_the_next(shop: Shop) -> None:
     chance, production = random.Random(SEED), contents(shop.settings)

@@ -264,7 +264,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("of_each", [3, pytest.param(20, marks=[pytest.mark.long, pytest.mark.chaos])])
+@pytest.mark.parametrize("of_each", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_no_planted_change_of_compiled_sql_is_taken_for_the_same(side, of_each):
     chance = random.Random(of_each)
     planted = dict.fromkeys(MUTATIONS, 0)

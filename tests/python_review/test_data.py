@@ -128,8 +128,7 @@ def test_random_tables_differ_as_counted_in_plain_python(catalog, tmp_path):
     random_pairs(catalog, tmp_path, seed=1, number=10)
 
 
-@pytest.mark.long
-@pytest.mark.chaos
+@pytest.mark.slow
 def test_a_thousand_random_tables_differ_as_counted_in_plain_python(catalog, tmp_path):
     random_pairs(catalog, tmp_path, seed=SEED, number=1000)
 

@@ -66,7 +66,7 @@ def lake(weed: Weed, postgres: Postgres, tmp_path_factory: pytest.TempPathFactor
                 {
                     "first wave": lambda: produce(1, SMALL),
                     "ingest": lambda: run_lakehouse("ingest", "run"),
-                    "export": lambda: run_lakehouse("export", "run", "product_sales", timeout=900),
+                    "export": lambda: run_lakehouse("export", "run", "product_sales"),
                     "second wave": lambda: produce(2, SMALL),
                     "weekly": lambda: run_lakehouse("weekly", timeout=1200),
                     "view": lambda: run_dbt("run", "--select", "fct_order_lines_excluded"),

@@ -76,7 +76,7 @@ def assert_holds(settings: Settings, log: Log) -> None:
     assert landed(settings, len(log)) == expected
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
     full = produced_log(**ARGUMENTS)
     alone = load(empty_stack, **ARGUMENTS, topics=["stock_trades"])
@@ -139,7 +139,7 @@ def test_both_waves_land_as_in_the_log_and_only_once(empty_stack):
         load(empty_stack, **ARGUMENTS, wave=2)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "message"),
     [

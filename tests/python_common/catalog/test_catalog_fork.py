@@ -88,7 +88,7 @@ def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(
     assert not list((Path(offline_settings.warehouse).parent / "forks").rglob("*.parquet"))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_sixty_tables_are_forked_in_at_most_five_megabytes(production: SqlCatalog, offline_settings: Settings) -> None:
     for number in range(60 - len(NAMES)):
         production.create_table(f"shop.t{number}", rows().schema).append(rows(number))

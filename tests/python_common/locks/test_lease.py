@@ -90,7 +90,7 @@ def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, 
     assert first.rest() == ["first", "ready", "second"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_run_that_a_signal_ends_is_not_waited_for_and_reported(start_machine: Start, number: signal.Signals) -> None:
     first = start_machine("first", REPORTED_IF_KILLED)
     assert [first.line(), first.line()] == ["before: nothing", "ready"]
@@ -122,7 +122,7 @@ def test_a_killed_run_is_kept_until_it_is_reported_through_any_lease_in_between(
     assert acquired("backup save").left is None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     start_machine: Start, tmp_path: Path
 ) -> None:
@@ -145,7 +145,7 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     assert second.rest() == ["first", "ready", "second"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start_machine: Start) -> None:
     first = start_machine("first", WORK_IN_STEPS)
     first.ready()
@@ -171,7 +171,7 @@ def test_a_stopped_machine_that_no_other_waited_for_goes_on(start_machine: Start
     assert first.rest() == ["first", "ready", "second"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_two_machines_of_one_name_the_older_run_ends(start_machine: Start) -> None:
     """A clone of a machine takes the lease at once, as a run on the machine of a killed one does."""
     first = start_machine("clone", WORK_IN_STEPS)
@@ -185,7 +185,7 @@ def test_of_two_machines_of_one_name_the_older_run_ends(start_machine: Start) ->
     assert second.rest()[-1] == "second"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_clocks_that_differ_write_no_metadata_that_java_refuses(
     start_machine: Start, offline_settings: Settings
 ) -> None:
@@ -207,7 +207,7 @@ def test_clocks_that_differ_write_no_metadata_that_java_refuses(
         assert spark.table("lake.ops.leases").count() == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by_its_number(
     start_machine: Start, offline_settings: Settings
 ) -> None:
@@ -226,7 +226,7 @@ def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by
     assert only.bytes == len("new")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_of_two_machines_one_notifies_and_one_that_was_stopped_sends_nothing_more(
     start_machine: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

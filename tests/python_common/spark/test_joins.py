@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 FEW, MANY = 2_000_000, 20_000_000
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "join"), [(FEW, "ShuffledHashJoin"), (MANY, "SortMergeJoin")])
 def test_only_a_join_of_few_rows_needs_a_side_in_memory(spark: SparkSession, rows: int, join: str) -> None:
     """Sides too large to broadcast; many such rows compress so well that a hash join of them runs out of memory."""

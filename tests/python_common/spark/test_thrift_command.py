@@ -51,7 +51,7 @@ def test_only_with_tls_a_server_listens_for_other_machines(offline_settings: Set
             )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_server_listens_at_the_configured_address_and_a_signal_ends_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     certificate, key = authority.issue("thrift")

@@ -15,7 +15,7 @@ from python_common.spark import thrift
 from tests.conftest import run_dbt, run_lakehouse
 from tests.support.services.secured import Authority
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 KEY_PASSWORD = "thrift-key-secret"
 

@@ -148,7 +148,7 @@ def lakes() -> Iterator[list[duckdb.DuckDBPyConnection]]:
 
 
 # So many that no seed misses the shares at the end by chance.
-@pytest.mark.parametrize("number_of_queries", [100, pytest.param(2_000, marks=[pytest.mark.long, pytest.mark.chaos])])
+@pytest.mark.parametrize("number_of_queries", [100, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_whatever_changes_a_result_is_reported(lakes: list[duckdb.DuckDBPyConnection], number_of_queries: int) -> None:
     queries, outcomes = Queries(SEED), Counter[str]()
     for number in range(number_of_queries):

@@ -361,7 +361,7 @@ def test_what_is_written_for_any_schema_lints_and_compiles(project: Path, seed: 
 
 
 @pytest.mark.stack
-@pytest.mark.long
+@pytest.mark.slow
 def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
     page = (PROJECT_ROOT / "docs" / "your-own-topics.md").read_text().partition("## Without the retail models")[2]
     commands = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]

@@ -235,7 +235,7 @@ def test_reads_the_recorded_snapshot_not_a_later_one(catalog: Catalog, tmp_path:
     assert check(right_lines(), recorded, tmp_path).rows == len(HOSTILE_TEXTS) + 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_row_of_many_megabytes_is_compared(catalog: Catalog, tmp_path: Path) -> None:
     rows = [(*hostile_rows()[0][:2], '"' * 8_000_000, *hostile_rows()[0][3:])]
     assert check(right_lines(rows), source_of(catalog, rows), tmp_path).rows == 1

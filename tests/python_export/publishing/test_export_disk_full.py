@@ -93,7 +93,7 @@ def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: py
     assert export(target, content) == 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_file, "MEMORY_LIMIT", "120MB")
     rows = [(number, MONDAY, f"4111 {number}" * 20, Decimal(1), Decimal(1), 1, None, True) for number in range(150_000)]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.stack
 Stop = Callable[[], tuple[int, list[str]]]
 
 
-@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.long)])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.slow)])
 def published_to(request: pytest.FixtureRequest, offline_settings: Settings) -> Settings:
     return request.getfixturevalue("s3_settings") if request.param == "s3" else offline_settings
 
@@ -57,7 +57,7 @@ def reader(published_to: Settings) -> Iterator[Stop]:
     process.join()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_publication_killed_at_any_step_is_complete_or_missing(
     published_to: Settings, kind: str, reader: Stop
 ) -> None:

@@ -57,7 +57,7 @@ def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:
         notes_of(record("r", id="int"), record("r", id="int", text=["null", "string", twins]))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_only_a_version_that_the_registry_calls_incompatible_both_ways_is_refused(topic: TopicFixture) -> None:
     rng = random.Random(20261122)
     outcomes = {"landed": 0, "noted": 0, "refused": 0}
@@ -111,7 +111,7 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
         notes_of(record("r", a="string"), record("r", a="int"), "a")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
     topic: TopicFixture, models_dir: Any, ingest: Lakehouse
 ) -> None:

@@ -63,7 +63,7 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     assert missing.table().properties["lakehouse.topic-id"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_declared_type_is_the_least_a_column_holds(topic: TopicFixture) -> None:
     first = topic.register(record("sale", id="int", place=record("p", city="string"), wide="long"))
     topic.produce(topic.encode(first, {"id": 1, "place": {"city": "c"}, "wide": 2**40}))

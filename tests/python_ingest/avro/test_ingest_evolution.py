@@ -72,7 +72,7 @@ def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture
     assert sales(topic)[-2:] == [(1, None), (2, 2)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_older_version_that_comes_late_is_no_narrowing(topic: TopicFixture) -> None:
     name = f"sale_{topic.declaration.table}"
     old, new = (topic.register(record(name, a=kind)) for kind in ("int", "long"))
@@ -199,7 +199,7 @@ def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture
     assert sales(topic) == [(None, 1)] * exists + [(None, 1), (2, 2), (None, None)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_batch_that_fails_after_the_table_was_widened_lands_later(topic: TopicFixture) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
     topic.land_well()
@@ -361,7 +361,7 @@ def without_nulls(value: Any) -> Any:
     return {name: part for name, part in parts_by_name.items() if part not in (None, [])}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_random_versions_mixed_in_one_batch_are_read_as_they_were_written(topic: TopicFixture) -> None:
     rng = random.Random(20261121)
     versions = [a_version(rng) for _ in range(8)]

@@ -71,7 +71,7 @@ def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(topic: Topic
     assert missing.stderr.count("\n") == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
@@ -89,7 +89,7 @@ def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, mon
     assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
     topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
     assert result.stderr.count("\n") == 1, result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_following_well(topic: TopicFixture, models_dir: Path, number: signal.Signals) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
     topic.land_well()
@@ -117,7 +117,7 @@ def test_a_signal_ends_following_well(topic: TopicFixture, models_dir: Path, num
     assert output.splitlines()[-1].split()[:2] == [topic.name, "0"]
 
 
-@pytest.mark.parametrize(("options", "signals"), [([], 1), pytest.param(["--follow"], 2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("options", "signals"), [([], 1), pytest.param(["--follow"], 2, marks=pytest.mark.slow)])
 def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
     topic: TopicFixture, models_dir: Path, options: list[str], signals: int
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
     assert_exactly_once(topic, BACKLOG)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_begins_no_other_batch(topic: TopicFixture) -> None:
     """As a weekly job's, whose process goes on to its end."""
     produce(topic, BACKLOG)

@@ -14,7 +14,7 @@ from python_ingest.maintenance.replay import Replayed
 from tests.support.topic_fixture import SALE, TopicFixture, assert_exactly_once, laid_out, produce, record
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     topic: TopicFixture, caplog: pytest.LogCaptureFixture
 ) -> None:

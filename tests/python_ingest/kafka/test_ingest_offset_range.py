@@ -43,7 +43,7 @@ def test_gaps_and_duplicates_are_those_of_counted_offsets(seed: int) -> None:
         assert stored.counts(ranges) == {7: 2 + sum(times for offset, times in rows.items() if offset < 10)}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_many_gaps_are_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a topic of a million transactions, each of which ends with a marker."""
     monkeypatch.setattr(offset_range, "MEMORY_LIMIT", "40MB")

@@ -108,7 +108,7 @@ def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
         assert registry.recovered([7]) == {7}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_more_missing_ids_are_remembered_than_are_asked_for(offline_settings: Settings) -> None:
     with registry_answering(UNKNOWN) as (url, _):
         registry = registry_at(url, offline_settings)
@@ -277,7 +277,7 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
     assert not passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(topic: TopicFixture) -> None:
     schema_id = topic.register(record("sale", id="int"))
     topic.produce(topic.encode(schema_id, {"id": 1}))

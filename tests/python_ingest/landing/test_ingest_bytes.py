@@ -354,9 +354,7 @@ def mutations(rng: random.Random, good: bytes, number: int) -> list[bytes]:
     return noise
 
 
-@pytest.mark.parametrize(
-    ("seed", "number"), [(1, 600), pytest.param(2, 30_000, marks=[pytest.mark.long, pytest.mark.chaos])]
-)
+@pytest.mark.parametrize(("seed", "number"), [(1, 600), pytest.param(2, 30_000, marks=pytest.mark.slow)])
 def test_noise_is_the_same_to_both_decoders(topic: TopicFixture, seed: int, number: int) -> None:
     rng = random.Random(seed)
     schema_id = topic.register(LANDED)

@@ -89,7 +89,7 @@ def test_a_look_at_a_range_does_not_read_the_records_behind_it(
     assert looked == ({1: 1, 3: 1000}, {None: 1001})
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(not JCMD.exists(), reason="this Java has no jcmd")
 def test_batches_leave_no_schemas_in_memory(topic: TopicFixture) -> None:
     one_by_one = Options(max_records=1, wait=10)

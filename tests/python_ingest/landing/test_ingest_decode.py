@@ -255,7 +255,7 @@ def test_an_id_that_is_registered_later_decodes_from_then_on(topic: TopicFixture
     assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_no_more_than_a_few(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

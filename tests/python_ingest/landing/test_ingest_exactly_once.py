@@ -72,7 +72,7 @@ def test_the_snapshot_describes_its_batch(topic: TopicFixture) -> None:
     assert summary["operation"].value == "overwrite"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
     transactions(topic, topic.register(SALE), "commit", "abort")
     topic.land_well(Options(max_records=5, wait=10))
@@ -92,7 +92,7 @@ def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
 
 @pytest.mark.parametrize(
     ("first", "partition"),
-    [(0, 1), *(pytest.param(*pair, marks=pytest.mark.long) for pair in ((0, 0), (1, 0), (1, 1)))],
+    [(0, 1), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((0, 0), (1, 0), (1, 1)))],
 )
 def test_of_two_that_fill_gaps_under_different_numbers_one_is_refused(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch, first: int, partition: int
@@ -155,7 +155,7 @@ def test_of_two_first_writers_one_is_refused(topic: TopicFixture) -> None:
     assert_exactly_once(topic, 6)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_ingesters_at_once_land_each_offset_once(topic: TopicFixture) -> None:
     produce(topic, 60)
     heard = [Messages(), Messages()]
@@ -215,7 +215,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(
     assert_exactly_once(topic, 12)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_clock_that_steps_back_while_a_batch_is_written_costs_time_and_no_table(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,7 +403,7 @@ class Seeking(Consumer):
         super().assign(partitions)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_from_earliest_passes_over_offsets_without_records(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

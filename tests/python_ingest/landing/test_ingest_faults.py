@@ -92,7 +92,7 @@ def separate_topic(
     return topic
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_broker_killed_before_a_read_and_started_again_is_waited_for(
     own_broker: tuple[Service, str], separate_topic: TopicFixture
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_broker_killed_before_a_read_and_started_again_is_waited_for(
     assert_exactly_once(separate_topic, 60)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_frozen_broker_is_reported_while_following_and_then_caught_up_with_and_a_dead_jvm_ends_it(
     own_broker: tuple[Service, str], separate_topic: TopicFixture, models_dir: Path
 ) -> None:
@@ -267,17 +267,17 @@ def test_a_batch_is_bounded_by_bytes_before_and_after_the_first_file(
     assert_exactly_once(topic, 60)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_large_records_land_in_the_default_heap(topic: TopicFixture, models_dir: Path) -> None:
     large_records(topic, 300)
-    landed = run_lakehouse("--log-level=warning", "ingest", "run", "--models", str(models_dir), timeout=600)
+    landed = run_lakehouse("--log-level=warning", "ingest", "run", "--models", str(models_dir))
     assert (landed.returncode, landed.stderr) == (0, "")
     positions = topic.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
     assert len({tuple(position.values()) for position in positions}) == len(positions) == 300
     assert len(topic.table().snapshots()) > 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_topic_that_ends_the_jvm_is_named_and_the_others_land(
     topic: TopicFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,14 +323,14 @@ def spark_without_socket(settings: Settings) -> None:
     watchdog.cancel()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.stack
 def test_a_jvm_that_has_closed_its_socket_and_not_ended_yet_is_gone(offline_settings: Settings) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         process.submit(spark_without_socket, offline_settings).result(300)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_dead_letters_are_replayed_once_their_schema_is_registered_while_following(
     topic: TopicFixture, models_dir: Path
 ) -> None:
@@ -401,7 +401,7 @@ def test_timestamps_of_any_calendar_land_as_sent(topic: TopicFixture) -> None:
     assert report.issues == ["partition 0: offset 3: another kafka_timestamp than in the topic"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_records_stamped_in_nanoseconds_cost_themselves(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(topic, "message.timestamp.after.max.ms", str(2**63 - 1))
     monkeypatch.setattr(timestamp_overflow, "MOST_RECORDS", 7)
@@ -429,7 +429,7 @@ def test_records_stamped_in_nanoseconds_cost_themselves(topic: TopicFixture, mon
     assert (replayed.looked_at, replayed.decoded) == (sum(far), 0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_catalog_that_is_locked_is_waited_for_then_named_and_nothing_is_lost(
     topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,7 +468,7 @@ def locked_catalog(settings: Settings, seconds: float = 0) -> Iterator[None]:
             other.execute("rollback")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "RETRY_SECONDS", 0.0)
     produce(topic, 6)
@@ -522,7 +522,7 @@ def test_a_failure_of_spark_is_tried_once_more_and_blames_no_other_ingester(
         assert_exactly_once(topic, 6)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_disk_fails_the_run_and_little_memory_does_not(topic: TopicFixture, models_dir: Path) -> None:
     """A limit on the size of files simulates the full disk: unlike one, it needs no rights."""
     produce(topic, 6)

@@ -58,7 +58,7 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: To
     assert_exactly_once(topic, 2 * len(foreign))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_replay_lands_a_foreign_schema_once_the_declaration_names_its_subject(topic: TopicFixture) -> None:
     subject = f"{topic.name}-moved"
     topic.produce(topic.encode(topic.register(sale(topic)), {"id": 1, "note": "own"}))
@@ -146,7 +146,7 @@ def test_a_registry_that_lists_no_subjects_is_asked_for_the_allowed_ones(
             assert schemas.resolve_schemas(SchemaState(), {7}, ()).value.rejected.get(7) == reason
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_spoiled_table_is_repaired_as_in_the_docs(topic: TopicFixture) -> None:
     foreign_subject = f"{topic.name}-trades-value"
     trade = record(f"trade_{topic.declaration.table}", id="string", symbol="string")

@@ -39,7 +39,7 @@ def position(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["kafka_generation"] or 0, row["kafka_partition"], row["kafka_offset"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_recreated_topic_is_another_generation(topic: TopicFixture, models_dir: Path) -> None:
     produce(topic, 9)
     topic.produce(b"not Avro", 1)
@@ -77,7 +77,7 @@ def test_a_recreated_topic_is_another_generation(topic: TopicFixture, models_dir
     verified(topic)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_replay_changes_the_row_of_its_generation(topic: TopicFixture, models_dir: Path) -> None:
     schema_id = topic.register(SALE)
     unknown = (schema_id + 10_000).to_bytes(4, "big")
@@ -96,7 +96,7 @@ def test_a_replay_changes_the_row_of_its_generation(topic: TopicFixture, models_
     verified(topic)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_rebound_topic_begins_at_its_option_and_a_backfill_goes_no_further(
     topic: TopicFixture, models_dir: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """kill -9 at every step of a batch, and at random times with two ingesters at once: always exactly once.
 
-`make chaos` runs the random part many times over; a seed that failed runs again as `make chaos CHAOS_SEED=...`.
+TEST_ROUNDS is how often `make test-slow` runs the random part; a seed that failed runs again with TEST_SEED.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.support.topic_fixture import TopicFixture, assert_exactly_once, asser
 
 pytestmark = pytest.mark.stack
 
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("TEST_ROUNDS", "1"))
 
 
 @dataclass
@@ -104,15 +104,14 @@ def killed_at(point: str, topic: TopicFixture, models_dir: Path, start: Callable
     return total
 
 
-@pytest.mark.parametrize("point", [FIRST, *(pytest.param(point, marks=pytest.mark.long) for point in MORE)])
+@pytest.mark.parametrize("point", [FIRST, *(pytest.param(point, marks=pytest.mark.slow) for point in MORE)])
 def test_a_batch_killed_at_any_step_is_landed_once(
     topic: TopicFixture, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
 ) -> None:
     assert_exactly_once(topic, killed_at(point, topic, models_dir, start))
 
 
-@pytest.mark.long
-@pytest.mark.chaos
+@pytest.mark.slow
 class TestOfALayoutOfItsOwn:
     """The same of a table that is partitioned and sorted as its source declares."""
 
@@ -132,8 +131,7 @@ class TestOfALayoutOfItsOwn:
         assert_sorted(topic)
 
 
-@pytest.mark.long
-@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_two_ingesters_killed_at_random_land_each_offset_once(
     topic: TopicFixture, start: Callable[..., subprocess.Popen[bytes]], seed: int

@@ -120,7 +120,7 @@ def test_the_weekly_jobs_first_step_ends_on_live_topics(
     assert all(count >= end for count, end in zip(busy.landed(), before, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_following_starves_no_live_topic_writes_metrics_and_ends_after_its_batches(busy: Busy, tmp_path: Path) -> None:
     declared_in(tmp_path, *busy.declarations)
     metrics = tmp_path / "ingest.prom"
@@ -176,7 +176,7 @@ class Producing(Messages):
         self.produce()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_comes_while_a_run_plans_again_waits_for_the_next_one(topic: TopicFixture) -> None:
     """Through retries, gaps and partitions that are new."""
     produce(topic, 9)

@@ -47,7 +47,7 @@ def on(settings: Settings, spark: SparkSession) -> SparkSession:
     return session
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_lake_that_was_saved_while_records_came_goes_on_from_there(
     separate_topic: TopicFixture, tmp_path: Path
 ) -> None:

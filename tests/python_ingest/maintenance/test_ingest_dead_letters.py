@@ -86,7 +86,7 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: Topi
     assert max(row["ingest_batch"] for row in topic.rows()) == 3
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_replay_that_another_commit_overtakes_starts_again_under_another_number(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +121,7 @@ def test_what_has_no_table_cannot_be_replayed(topic: TopicFixture) -> None:
         replay.replay(topic.batch_writer(), None)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
     topic: TopicFixture, models_dir: Path, ingest: Lakehouse
 ) -> None:

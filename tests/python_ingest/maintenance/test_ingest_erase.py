@@ -153,7 +153,7 @@ def test_what_is_left_of_an_erased_row_is_an_issue(topic: TopicFixture) -> None:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_erasure_that_a_batch_overtakes_starts_again_and_nothing_is_lost(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +198,7 @@ def followed(topic: TopicFixture) -> Iterator[Callable[[], None]]:
         thread.join()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["erase", "replay"])
 def test_rows_are_changed_on_a_topic_that_is_followed(
     topic: TopicFixture, change: str, monkeypatch: pytest.MonkeyPatch
@@ -265,7 +265,7 @@ erase.erase(catalog, session(settings, "killed"), to_erase, "killed")
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
 def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
     topic: TopicFixture, models_dir: Path, statement: str, rows: list[int]
@@ -289,7 +289,7 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
     assert_verified(topic, 9, 3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicFixture) -> None:
     produce(topic)
     topic.land_well()

@@ -23,7 +23,7 @@ def last_batch(topic: TopicFixture) -> int:
     return max(row["ingest_batch"] for row in topic.rows())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(topic: TopicFixture, ingest: Lakehouse) -> None:
     produce(topic, 60)
     topic.land_well(Options(max_records=10, wait=10))
@@ -55,7 +55,7 @@ def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(topic: Topic
     assert again.stdout.startswith(f"{topic.declaration.identifier}: 3 files")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
     topic: TopicFixture, ingest: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +81,7 @@ def test_the_snapshots_of_what_dbt_builds_expire_too_unless_they_are_tagged(
     topic.sql("drop table lake.maintained.people")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_maintenance_during_an_ingester_and_a_reader_loses_nothing(topic: TopicFixture) -> None:
     produce(topic, 60)
     topic.land_well(Options(max_records=20, wait=10))
@@ -119,7 +119,7 @@ def test_maintenance_during_an_ingester_and_a_reader_loses_nothing(topic: TopicF
     assert_exactly_once(topic, 150)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_position_behind_transaction_markers_outlives_the_snapshots(topic: TopicFixture) -> None:
     producer = topic.transactional_producer()
     for _ in range(3):
@@ -134,7 +134,7 @@ def test_the_position_behind_transaction_markers_outlives_the_snapshots(topic: T
     assert_exactly_once(topic, 3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(topic: TopicFixture) -> None:
     produce(topic, 3)
     topic.land_well()
@@ -182,7 +182,7 @@ def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(topic: Topic
     assert result.stderr == "error: There is no table no.such. Name a table as schema.table.\n"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_damaged_file_is_left_and_the_rest_is_merged(topic: TopicFixture) -> None:
     produce(topic, 12)
     topic.land_well(Options(max_records=6, wait=10))

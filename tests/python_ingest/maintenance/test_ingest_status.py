@@ -124,7 +124,7 @@ def test_one_topic_that_fails_leaves_the_others_and_decides_on_the_exit_code(
     assert [path.name for path in models_dir.glob("lakehouse.prom*")] == ["lakehouse.prom"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_broker_that_is_away_is_waited_for_once_and_the_table_is_described(topic: TopicFixture) -> None:
     produce(topic, 3)
     topic.land_well()

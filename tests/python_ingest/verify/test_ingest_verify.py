@@ -114,7 +114,7 @@ def test_records_that_are_not_landed_yet_are_no_issue(topic: TopicFixture) -> No
     assert (report.records, report.issues) == (6, [])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     landed(topic, 30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (3, 4)')}")
@@ -183,7 +183,7 @@ def test_a_change_of_the_leader_is_no_issue(topic: TopicFixture, monkeypatch: py
     assert topic.verify().line() == f"{topic.name}: 30 records compared: all exactly once"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_rows_of_records_that_compaction_removed_have_expired(compacted: TopicFixture) -> None:
     schema_id = compacted.register(record("sale", id="int"))
 
@@ -262,7 +262,7 @@ def test_credentials_are_asked_for_again_in_every_partition(
     assert (report.records, report.decoded, report.issues) == (6, 6, [])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_damaged_file_is_named(topic: TopicFixture, ingest: Lakehouse) -> None:
     landed(topic, 6)
     table = topic.table()

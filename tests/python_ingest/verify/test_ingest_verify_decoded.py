@@ -177,7 +177,7 @@ def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_re
     assert report.notes == [f"1 rows were not decoded: the registry lacks schema {lost}"]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up(
     topic: TopicFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
