@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -108,50 +107,6 @@ def test_the_template_of_executors_is_a_pod_that_can_read_the_masking_key() -> N
     assert {key_file.name, f"{key_file.name}.v1"} == set(secret["stringData"])
 
 
-def test_what_pods_ask_for_is_there_and_secrets_have_no_value() -> None:
-    secrets, maps, accounts = kind("Secret"), kind("ConfigMap"), kind("ServiceAccount")
-    assert not any(value for secret in secrets.values() for value in secret["stringData"].values())
-    for pod in pods().values():
-        spec = pod["spec"]
-        assert spec["serviceAccountName"] in accounts
-        assert spec["securityContext"]["runAsNonRoot"]
-        for asked, there in (("secretRef", secrets), ("configMapRef", maps), ("secret", secrets), ("configMap", maps)):
-            assert {reference.get("name") or reference["secretName"] for reference in values_of(spec, asked)} <= set(
-                there
-            )
-    configuration = maps["files"]["data"]["spark.conf"]
-    for secret, key in re.findall(r"secretKeyRef\.\w+ +(\w+):(\w+)", configuration):
-        assert key in secrets[secret]["stringData"]
-
-
-def values_of(tree: Any, key: str) -> list[Any]:
-    """Return all values of a key, however deep."""
-    if isinstance(tree, dict):
-        here = [tree[key]] if key in tree else []
-        return here + [match for value in tree.values() for match in values_of(value, key)]
-    return [match for value in tree for match in values_of(value, key)] if isinstance(tree, list) else []
-
-
-def test_network_policies_are_about_pods_and_ports_that_are_there() -> None:
-    components = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods().values()}
-    policies = kind("NetworkPolicy")
-    named = {labels["app.kubernetes.io/component"] for labels in values_of(policies, "matchLabels") if len(labels) > 1}
-    assert named == components
-    assert not policies["nobody-else"]["spec"]["podSelector"]
-    ports = {port["containerPort"] for pod in pods().values() for port in pod["spec"]["containers"][0].get("ports", [])}
-    assert set(values_of(policies, "port")) == ports == {10000, 7078, 7079}
-    assert {"7078", "7079"} <= set(kind("ConfigMap")["files"]["data"]["spark.conf"].split())
-
-
-def test_the_image_has_what_the_product_consists_of() -> None:
-    allowed = {line[1:] for line in (DEPLOY / "image/Dockerfile.dockerignore").read_text().split() if line[0] == "!"}
-    packages = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    dbt = yaml.safe_load((PROJECT_ROOT / "dbt_project.yml").read_text())
-    paths = {path for name, paths in dbt.items() if name.endswith("-paths") for path in paths}
-    assert {*packages["wheel"]["packages"], *paths, "conf", "dbt_project.yml", "profiles.yml", "Makefile"} <= allowed
-    assert [name for name in allowed if not (PROJECT_ROOT / name).exists()] == []
-
-
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in UNITS:
@@ -163,12 +118,6 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
-def test_a_container_that_reads_a_secret_of_another_user_is_root() -> None:
-    """Secrets are files of user 10001. SeaweedFS's entrypoint would drop root."""
-    objects = COMPOSE["services"]["objects"]
-    assert (objects["user"], objects["entrypoint"]) == ("0", ["weed"])
-
-
 def test_each_audience_reads_its_prefix_alone() -> None:
     terraform = (DEPLOY / "terraform" / "main.tf").read_text()
     readers = terraform[terraform.index('"aws_iam_policy_document" "readers"') :].partition("\n}\n")[0]
@@ -176,45 +125,6 @@ def test_each_audience_reads_its_prefix_alone() -> None:
     assert resources == ["/${each.value}/*"]
     assert 'values   = ["${each.value}/*"]' in readers
     assert terraform.count('/*"]') == 2 + readers.count('/*"]'), "another policy reads a whole bucket"
-
-
-def test_what_fails_or_is_withheld_alerts() -> None:
-    services = {unit.name: unit.read_text() for unit in UNITS if unit.suffix == ".service"}
-    alert = services.pop("lakehouse-alert@.service")
-    assert "%i" in alert
-    for name, unit in services.items():
-        assert "\nOnFailure=lakehouse-alert@%n.service\n" in unit, name
-        codes = re.findall(r"^SuccessExitStatus=(.*)$", unit, re.M)
-        assert {"1", "2", "3", "4"}.isdisjoint(codes[0].split()), name
-
-
-def test_the_weekly_job_writes_metrics_where_they_stay_and_may_be_written() -> None:
-    unit = (DEPLOY / "systemd" / "lakehouse-weekly.service").read_text()
-    [file] = re.findall(r"^ExecStart=.* --metrics-file (\S+)\.prom$", unit, re.M)
-    assert f"\nReadWritePaths=-{Path(file).parent}\n" in unit
-    spec = pods()["weekly"]["spec"]
-    (container,) = spec["containers"]
-    command, option, file = container["args"]
-    assert (command, option, Path(file).suffix) == ("weekly", "--metrics-file", ".prom")
-    [mount] = [mount for mount in container["volumeMounts"] if Path(mount["mountPath"]) == Path(file).parent]
-    [volume] = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
-    assert volume["persistentVolumeClaim"]["claimName"] in kind("PersistentVolumeClaim")
-
-
-def test_an_eviction_is_no_failure_of_a_job() -> None:
-    for name, job in kind("CronJob").items():
-        first, *others = job["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
-        assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}, name
-        assert all(set(rule["onExitCodes"]["values"]) == {2, 3, 4} for rule in others)
-    assert len(values_of(OBJECTS, "podFailurePolicy")) == 2
-
-
-def test_images_are_always_pulled() -> None:
-    lists = [*values_of(OBJECTS, "containers"), *values_of(OBJECTS, "initContainers")]
-    containers = [container for listed in lists for container in listed]
-    assert containers
-    assert {container["imagePullPolicy"] for container in containers} == {"Always"}
-    assert re.search(r"image\.pullPolicy +Always", kind("ConfigMap")["files"]["data"]["spark.conf"])
 
 
 def test_a_renewed_certificate_restarts_the_thrift_server_with_it(tmp_path: Path) -> None:
