@@ -48,7 +48,7 @@ $(JARS): python_common/spark/pom.xml python_common/spark/jars.lock | $(VENV)
 
 $(PREPARED): $(VENV) $(JARS) $(wildcard python_common/spark/classes/*)
 	@echo "setup: archiving the classes that Spark loads, so that it starts in half the time"
-	@$(RUN) python -m local_stack.first_start
+	@$(RUN) python -m python_dev.stack.first_start
 	@touch $@
 
 $(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
@@ -199,6 +199,6 @@ pictures: browser ## Take the pictures of the documents: of the newest report of
 
 docs: up ## Build the page for analysts and the dbt docs into target
 	@$(STACK_ENV) dbt --quiet docs generate --static --target-path target
-	@$(STACK_ENV) python -m docs.analysts target/manifest.json target/analysts.html
+	@$(STACK_ENV) python -m python_dev.analysts target/manifest.json target/analysts.html
 	@echo "docs: target/analysts.html, the page for analysts"
 	@echo "docs: target/static_index.html, the dbt docs"

@@ -4,6 +4,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import islice
 from typing import Annotated, Any
 
@@ -18,7 +19,6 @@ from python_common.log import Format, Level, configure, log
 from python_common.process import INTERRUPTED, end_at_sigterm
 
 COMMANDS = {
-    "stack": ("local_stack.cli", "Kafka, schema registry, Spark Thrift and mail servers on this machine."),
     "ingest": ("python_ingest.cli.ingest", "Kafka topics into Iceberg bronze tables, exactly once."),
     "export": ("python_export.cli.run", "Weekly CSV files: unload, verify with a second engine, publish."),
     "weekly": (
@@ -37,20 +37,14 @@ COMMANDS = {
         "python_jobs.commands.fork",
         "Fork the lake without copying data: a separate environment for dbt, the ingester and exports.",
     ),
-    "review": (
-        "python_jobs.commands.review",
-        "Show what a change of the dbt project does to code, contracts, tables and weekly files.",
-    ),
-    "scaffold": (
-        "python_jobs.commands.scaffold",
-        "Write the models of a new topic, from its registered schema to a weekly CSV file, to be edited.",
-    ),
     "thrift": (
         "python_jobs.commands.thrift",
         "Run the Spark Thrift server in this process until a signal ends it, for systemd or a container.",
     ),
     "pii": ("python_jobs.commands.pii", "The masking key of pseudonyms."),
     "check": ("python_jobs.commands.check", "Checks that need no running stack."),
+    # By name, so that no package of production imports it.
+    **(import_module("python_dev").COMMANDS if find_spec("python_dev") else {}),
 }
 """The module of each sub-command, imported on use, and its summary in the list."""
 

@@ -24,12 +24,12 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from local_stack.temporary import own_environment
 from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.spark.spark_conf import session
 from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
+from python_dev.stack.temporary import own_environment
 from tests.support import forked
 from tests.support.in_process import without_times
 from tests.support.services.weed import Weed, running_weed

@@ -16,12 +16,12 @@ from rich.table import Table
 from bench import Goal, dbt, goals_of, run, running_process, table_of
 from bench.build import history, whole
 from bench.watch import cpu_seconds_of
-from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.output import console
 from python_common.spark import thrift
+from python_dev.stack.temporary import running
 from tests.support import bronze
 
 MODELS = (

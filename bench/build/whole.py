@@ -13,10 +13,10 @@ from bench import Goal, dbt, running_process, table_of
 from bench.build import duckdb_peer, history
 from bench.export.work import in_process
 from bench.watch import cpu_seconds_of
-from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.output import console
 from python_common.spark import thrift
+from python_dev.stack.temporary import running
 from tests.support import bronze
 from tests.support.services.interpreted import INTERPRETED
 

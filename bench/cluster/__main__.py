@@ -14,11 +14,11 @@ from bench import dbt, run, running_process, table_of
 from bench.ingest import commands, topic
 from bench.ingest.peer import Peer
 from bench.watch import Watch
-from local_stack.temporary import running
 from python_common.config.settings import Settings
 from python_common.output import console
 from python_common.process import Service
 from python_common.spark import thrift
+from python_dev.stack.temporary import running
 from tests.support.services.spark_cluster import running_cluster
 
 TOPIC = "payments"

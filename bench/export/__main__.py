@@ -9,9 +9,9 @@ from rich.table import Table
 
 from bench import Goal, goals_of, run, running_process
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
-from local_stack.temporary import running
 from python_common.output import console
 from python_common.spark import thrift
+from python_dev.stack.temporary import running
 
 # Of the time of DuckDB's COPY.
 GOAL = 2

@@ -15,8 +15,8 @@ from bench.ingest import commands, stages, topic, width
 from bench.ingest.history import PER_DAY, plant
 from bench.ingest.landings import Bench
 from bench.ingest.peer import Job
-from local_stack.temporary import running
 from python_common.output import console
+from python_dev.stack.temporary import running
 from python_ingest.kafka.admin import Broker
 
 TOPIC = "payments"

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from local_stack.sample_data.codec import encode, schema_text
-from local_stack.sample_data.sources import payments
 from python_common.config.settings import Settings
+from python_dev.stack.sample_data.codec import encode, schema_text
+from python_dev.stack.sample_data.sources import payments
 from python_ingest.kafka.admin import LATEST
 
 PARTITIONS = 3

@@ -25,8 +25,8 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.output import console
 from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest
-from python_review import data, scope
-from python_review.scope import Side
+from python_dev.review import data, scope
+from python_dev.review.scope import Side
 
 Result = TypeVar("Result")
 MARTS, MASKED = "models/marts", "models/intermediate/masked"

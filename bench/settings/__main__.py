@@ -18,13 +18,13 @@ from bench.build import history, whole
 from bench.build.__main__ import MODELS
 from bench.ingest.landings import Bench
 from bench.watch import cpu_seconds_of
-from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog
 from python_common.catalog.catalog_properties import read_properties
 from python_common.config.environment import changed_environment
 from python_common.config.settings import Settings
 from python_common.output import console
 from python_common.spark import java, spark_conf, thrift
+from python_dev.stack.temporary import running
 from tests.support import bronze
 
 SHIPPED = "shipped"

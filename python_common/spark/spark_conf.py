@@ -27,7 +27,7 @@ CLASSES_JAR = JARS_DIR / "lakehouse.jar"
 CLUSTER_DIR = JARS_DIR.with_name("cluster")
 """Jars of a lake on servers; `make setup EXTRAS=cluster` makes them."""
 CLASS_ARCHIVE = JARS_DIR.with_name("spark.jsa")
-"""The class archive of local_stack/first_start.py: the JVM need not load and verify these classes again."""
+"""The class archive of python_dev/stack/first_start.py: the JVM need not load and verify these classes again."""
 SPARK_HOME = Path(pyspark.__file__).parent
 JAVA_TMP = Path("/tmp")  # noqa: S108
 """Where Java unpacks native libraries, such as SQLite's, if no option names another directory."""

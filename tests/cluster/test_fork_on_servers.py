@@ -17,8 +17,8 @@ from python_common.config.environment import changed_environment
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark import thrift
+from python_dev.review import data
 from python_jobs import fork
-from python_review import data
 from tests.support.services.postgres import Postgres
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 

@@ -20,14 +20,14 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from local_stack import stack
-from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, env_file, environment, home, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.spark import thrift
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_common.weeks import IsoWeek
+from python_dev.stack import stack
+from python_dev.stack.temporary import own_environment
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_ingest.declare.topics import Declaration

@@ -13,16 +13,16 @@ from typing import Any
 import duckdb
 import pytest
 
-from local_stack.sample_data import produced_log
-from local_stack.sample_data.log import Log
-from local_stack.sample_data.produce import register, send
-from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.pii.flows import RESTRICTED
+from python_dev.stack.sample_data import produced_log
+from python_dev.stack.sample_data.log import Log
+from python_dev.stack.sample_data.produce import register, send
+from python_dev.stack.temporary import own_environment
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
 from tests.support.person import of_person

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from local_stack.sample_data import produced_log
-from local_stack.sample_data.expected import rules
-from local_stack.sample_data.expected import sales as expected_sales
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.spark import thrift
 from python_dbt.manifest import load
+from python_dev.stack.sample_data import produced_log
+from python_dev.stack.sample_data.expected import rules
+from python_dev.stack.sample_data.expected import sales as expected_sales
 from tests.conftest import run_dbt
 from tests.end_to_end.conftest import DATASETS, SIZE, Lake
 from tests.support import counted_events

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from local_stack.temporary import own_environment
 from python_common.config.environment import PROJECT_ROOT
+from python_dev.stack.temporary import own_environment
 from tests.support.release import outside, with_uv
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from local_stack.sample_data.log import Log, shop_topic
 from python_common import pii_key
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
+from python_dev.stack.sample_data.log import Log, shop_topic
 from python_export.publishing.target import open_target
 from python_ingest.maintenance import receipts
 from tests.conftest import LAKEHOUSE, run_lakehouse

@@ -16,13 +16,13 @@ from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyhive import hive
 
-from local_stack.sample_data import produced_log
-from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from python_common.catalog.catalog import load_catalog
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
+from python_dev.stack.sample_data import produced_log
+from python_dev.stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from python_ingest.declare.topics import read_declarations
 from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import SMALL, Lake, succeed

@@ -3,9 +3,9 @@
 import subprocess
 from pathlib import Path
 
-from local_stack.sample_data import produced_log
 from python_common.catalog.catalog import load_catalog
 from python_dbt.pii import check
+from python_dev.stack.sample_data import produced_log
 from tests.end_to_end.conftest import SIZE, Lake, persons
 from tests.support import planted
 from tests.support.pii_values import pii_values

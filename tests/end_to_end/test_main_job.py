@@ -13,13 +13,13 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from local_stack.sample_data import produced_log
-from local_stack.sample_data.expected import rules
-from local_stack.sample_data.expected import sales as expected_sales
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, home
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
+from python_dev.stack.sample_data import produced_log
+from python_dev.stack.sample_data.expected import rules
+from python_dev.stack.sample_data.expected import sales as expected_sales
 from tests.conftest import run_dbt, run_lakehouse
 from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
 from tests.support import counted_events, planted

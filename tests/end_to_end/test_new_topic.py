@@ -18,11 +18,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from local_stack.temporary import running
 from python_common.config import connections
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
+from python_dev.stack.temporary import running
 from tests.conftest import LAKEHOUSE
 from tests.support.evolutions import encode
 

@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from local_stack.sample_data import produced_log
-from local_stack.sample_data.codec import schema_text
-from local_stack.sample_data.expected.rules import week_of
-from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
 from python_common.catalog.catalog import load_catalog
 from python_common.config import connections
 from python_common.config.environment import home
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
+from python_dev.stack.sample_data import produced_log
+from python_dev.stack.sample_data.codec import schema_text
+from python_dev.stack.sample_data.expected.rules import week_of
+from python_dev.stack.sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
 from tests.conftest import run_lakehouse
 from tests.end_to_end.conftest import SMALL, Lake
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals

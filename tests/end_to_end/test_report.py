@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from docs.analysts import page as analysts_page
-from docs.analysts import public
 from python_common.config.environment import PROJECT_ROOT
 from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import load
+from python_dev.analysts import page as analysts_page
+from python_dev.analysts import public
 from tests.end_to_end.conftest import Lake
 from tests.end_to_end.test_main_job import newest
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import env_file, home, read_env_file
 from python_common.config.settings import from_environment
+from python_dev.stack.temporary import own_environment
 from python_export.notify import outbox
 from python_export.publishing import hold
 from python_ingest.maintenance import receipts

@@ -11,12 +11,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from local_stack.sample_data.expected import rules
-from local_stack.sample_data.log import Record
-from local_stack.temporary import running
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import from_environment
 from python_common.spark import thrift
+from python_dev.stack.sample_data.expected import rules
+from python_dev.stack.sample_data.log import Record
+from python_dev.stack.temporary import running
 from python_ingest.bronze.tables import prepared
 from python_ingest.declare.topics import read_declarations
 from tests.conftest import run_dbt, run_dbt_well

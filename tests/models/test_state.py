@@ -13,11 +13,11 @@ import pytest
 import yaml
 from pyhive import hive
 
-from local_stack.temporary import running
 from python_common import pii_key
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.spark.thrift import rows
+from python_dev.stack.temporary import running
 from tests.conftest import run_dbt
 from tests.support.seeds import SEED
 from tests.support.services.interpreted import INTERPRETED

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from local_stack import stack
 from python_common import private_files
 from python_common.errors import UserError
+from python_dev.stack import stack
 
 WRITE = """
 import sys

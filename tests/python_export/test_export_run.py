@@ -21,7 +21,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from python_calamine import load_workbook
 from typer.testing import CliRunner
 
-from local_stack import stack as stack_services
 from python_common.catalog.catalog import load_catalog
 from python_common.config import connections
 from python_common.config.environment import PROJECT_ROOT, environment
@@ -31,6 +30,7 @@ from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import build, invocation
+from python_dev.stack import stack as stack_services
 from python_export.cli import versions
 from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app

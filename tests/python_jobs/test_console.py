@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from python_common.config.environment import PROJECT_ROOT
+from python_dev.review import report
 from python_jobs import cli
-from python_review import report
 from tests.conftest import LAKEHOUSE
 from tests.support.in_process import lakehouse
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stack
 
 # What the sub-commands import, and what takes long to.
 HEAVY = {"boto3", "confluent_kafka", "duckdb", "httpx2", "pyarrow", "pyiceberg", "pyspark", "sqlglot"}
-PACKAGES = {"local_stack", "python_dbt", "python_export", "python_ingest"}
+PACKAGES = {"python_dbt", "python_export", "python_ingest"}
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:

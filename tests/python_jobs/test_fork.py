@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from local_stack.temporary import running
 from python_common.config.environment import PROJECT_ROOT, changed_environment, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_common.spark import thrift
+from python_dev.stack.temporary import running
 from python_jobs import fork
 from python_jobs.fork import Fork
 from tests.conftest import run_lakehouse

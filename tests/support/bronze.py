@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from local_stack.sample_data.codec import schema_text
 from python_common.catalog.catalog import make_namespace
+from python_dev.stack.sample_data.codec import schema_text
 from python_ingest.bronze import tables
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import read_declarations

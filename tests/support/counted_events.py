@@ -1,13 +1,13 @@
 """How many events of the sample data a week counts: in its files, excluded from them, and late; in plain Python.
 
-Like `local_stack.sample_data.expected`, it reads the log alone and shares nothing with the SQL.
+Like `python_dev.stack.sample_data.expected`, it reads the log alone and shares nothing with the SQL.
 """
 
 from collections.abc import Iterable
 
-from local_stack.sample_data.expected import rules, sales
-from local_stack.sample_data.log import Record
 from python_common.weeks import IsoWeek
+from python_dev.stack.sample_data.expected import rules, sales
+from python_dev.stack.sample_data.log import Record
 
 
 def quarantined_lines(log: Iterable[Record], week: str, needed: str | None = None) -> int:

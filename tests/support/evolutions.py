@@ -14,9 +14,9 @@ from typing import Any
 
 import fastavro
 
-from local_stack.sample_data.codec import schema_text
-from local_stack.sample_data.expected import rules, sales
-from local_stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Log, Record, shop_topic
+from python_dev.stack.sample_data.codec import schema_text
+from python_dev.stack.sample_data.expected import rules, sales
+from python_dev.stack.sample_data.log import PAYMENTS, PIZZA, TABLES, TRADES, Log, Record, shop_topic
 from tests.support.bronze import VALUES
 
 Schema = Any

@@ -2,12 +2,12 @@
 
 from random import Random
 
-from local_stack.sample_data.log import Log, ends, number
-from local_stack.sample_data.plan import DAY, HOUR
-from local_stack.sample_data.sources import payments
-from local_stack.sample_data.sources.shop_changes import change
-from local_stack.sample_data.sources.shop_orders import ShopOrder
 from python_common.weeks import IsoWeek
+from python_dev.stack.sample_data.log import Log, ends, number
+from python_dev.stack.sample_data.plan import DAY, HOUR
+from python_dev.stack.sample_data.sources import payments
+from python_dev.stack.sample_data.sources.shop_changes import change
+from python_dev.stack.sample_data.sources.shop_orders import ShopOrder
 
 CUSTOMER, ADDRESS, CARD = 1_918_273_645, "ADDR-1918273645", "4929-1746-3388-2051"
 # One in each of the last two weeks.

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from local_stack.sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
+from python_dev.stack.sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
 
 _FIELDS = {
     PIZZA: ("registertime", "userid"),

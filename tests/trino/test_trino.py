@@ -14,9 +14,9 @@ import boto3
 import pytest
 from pyiceberg.catalog import Catalog
 
-from local_stack.temporary import own_environment
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
+from python_dev.stack.temporary import own_environment
 from tests.conftest import run_dbt, run_lakehouse, started
 from tests.end_to_end.conftest import SMALL, Lake, produce, succeed
 from tests.end_to_end.test_other_engines import PAGE, Figures, blocks, by_brand, of_file, snippets

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from local_stack.stack import write_env_file
 from python_common.config.deadline import Limits
 from python_common.config.environment import environment, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.config.variables import fields
 from python_common.errors import UserError
+from python_dev.stack.stack import write_env_file
 from python_export.publishing.target import open_target
 
 OF_ALL = {

@@ -9,13 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local_stack import stack
-from local_stack.temporary import own_environment
 from python_common.config.security import ThriftSecurity
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift, thrift_server
+from python_dev.stack import stack
+from python_dev.stack.temporary import own_environment
 from tests.conftest import LAKEHOUSE
 from tests.support.services.secured import Authority
 

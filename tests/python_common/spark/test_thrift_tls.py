@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from local_stack.temporary import own_environment
 from python_common.config.environment import env_file, read_env_file
 from python_common.config.security import ThriftSecurity
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_common.spark import thrift
+from python_dev.stack.temporary import own_environment
 from tests.conftest import run_dbt, run_lakehouse
 from tests.support.services.secured import Authority
 

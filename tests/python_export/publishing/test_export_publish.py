@@ -19,10 +19,10 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 from botocore.response import StreamingBody
 
-from local_stack import stack
 from python_common import private_files
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_dev.stack import stack
 from python_export.csv import csv_file
 from python_export.datasets.dictionary import Field
 from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable

@@ -29,13 +29,13 @@ from confluent_kafka import Producer
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from local_stack import kafka
 from python_common import private_files
 from python_common.catalog import catalog
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.process import Service, free_ports
 from python_common.spark.session import LazySparkSession
+from python_dev.stack import kafka
 from python_ingest.bronze import commit
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import consumer

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from local_stack.kafka import JARS
 from python_common.process import Service, free_ports
 from python_common.spark import java
+from python_dev.stack.kafka import JARS
 from tests.support.services.http_server import Handler, serving
 
 USER = "ingester"

@@ -1,4 +1,0 @@
-"""What should become of the sample data, by the business rules in plain Python and not by SQL: the tests' oracle.
-
-local_stack/sample_data/ and the tests import it.
-"""

@@ -1,0 +1,224 @@
+"""What a review found, its verdict, and the report: JSON for programs, Markdown for a pull request, a page for details.
+
+It has counts and sums. Values of rows are in the samples alone, which are on the page. The page makes no requests.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from difflib import HtmlDiff
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+from python_common import private_files
+from python_common.errors import UserError
+from python_dev.review.contracts import Finding
+from python_dev.review.cost import Cost
+from python_dev.review.data import TableChange
+from python_dev.review.scope import Scope
+
+VERSION = 1
+EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}
+# What a comment of a pull request holds with ease.
+MARKDOWN_BYTES = 20_000
+LISTED = 30
+ACCEPT = "review-accept"
+ACCEPTED = re.compile(r"(\w+(?:\.\w+)?) rows<=(\d+(?:\.\d+)?)(%?) (\S.*)")
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What the change does to a table, or to a week of an exported one, by the name of its node.
+
+    `totals` are the sums of numbers before the change, of a week alone.
+    """
+
+    node: str
+    change: TableChange
+    week: str | None = None
+    totals: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A change of rows that the author names, with its bound: `fct_trades.amount rows<=1% why`.
+
+    `object` is a node, or a column of it that alone may change; `most` is a number of rows, or a share of those before.
+    """
+
+    object: str
+    most: Decimal
+    is_share: bool
+    reason: str
+
+    def covers(self, table: TableReport) -> bool:
+        """Return whether all that changes in a table is accepted."""
+        node, _, column = self.object.partition(".")
+        change = table.change
+        rows = change.added + change.removed + change.changed
+        changed = {name for name, of_column in change.columns.items() if of_column.changed}
+        if node != table.node or change.missing or (column and (changed != {column} or rows != change.changed)):
+            return False
+        return rows <= (self.most * (change.rows_before or 0) / 100 if self.is_share else self.most)
+
+
+def acceptances(text: str) -> list[Acceptance]:
+    """Return what the lines of a pull request's text accept that begin with `review-accept:`.
+
+    Raises:
+        UserError: such a line has another form.
+    """
+    accepted = []
+    for line in text.splitlines():
+        prefix, colon, entry = line.strip().partition(":")
+        if prefix != ACCEPT or not colon:
+            continue
+        match = ACCEPTED.fullmatch(entry.strip())
+        if not match:
+            raise UserError(f"'{line.strip()}' accepts nothing", f"Write {ACCEPT}: NODE[.COLUMN] rows<=N[%] REASON")
+        accepted.append(Acceptance(match[1], Decimal(match[2]), bool(match[3]), match[4]))
+    return accepted
+
+
+@dataclass(frozen=True)
+class Review:
+    """All that a review found; `is_static` if no data was compared.
+
+    `tables` are the tables and weeks that could change, equal ones included. `drift` is what differs between the tables
+    of the lake and those that the code before the change makes of the same input: the change is not the reason.
+    `tests` are those that answer otherwise, with both answers; `sql` is that of changed nodes, and `costs` those of
+    tables that were built, before and after.
+    """
+
+    base: str
+    change: str
+    is_static: bool
+    scope: Scope
+    findings: list[Finding]
+    names: dict[str, str]
+    edges: list[tuple[str, str]]
+    exposures: list[str]
+    tables: list[TableReport] = field(default_factory=list)
+    drift: list[TableReport] = field(default_factory=list)
+    tests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    not_compared: dict[str, str] = field(default_factory=dict)
+    sql: dict[str, tuple[str, str]] = field(default_factory=dict)
+    costs: dict[str, tuple[Cost, Cost]] = field(default_factory=dict)
+    acceptances: list[Acceptance] = field(default_factory=list)
+
+    @property
+    def differing(self) -> list[TableReport]:
+        """The tables and weeks that change, those of which most changes first."""
+        return sorted((table for table in self.tables if not table.change.is_equal), key=_share, reverse=True)
+
+    @property
+    def accepted(self) -> dict[str, str]:
+        """The bounds and reasons of accepted changes, by what is accepted."""
+        used = [entry for entry in self.acceptances if any(map(entry.covers, self.differing))]
+        return {entry.object: f"rows<={entry.most}{'%' * entry.is_share} {entry.reason}" for entry in used}
+
+    @property
+    def verdict(self) -> str:
+        """One of EXIT_CODES: what is breaking comes before what could not be decided."""
+        if any(finding.severity == "breaking" for finding in self.findings):
+            return "breaking"
+        if self.not_compared:
+            return "undecided"
+        is_code_changed = bool(self.scope.changed or self.scope.added or self.scope.removed or self.scope.hooks)
+        is_data_changed = any(not any(entry.covers(table) for entry in self.acceptances) for table in self.differing)
+        if self.tests or self.scope.hooks or any(finding.severity == "look" for finding in self.findings):
+            return "look"
+        return "look" if is_data_changed or (self.is_static and is_code_changed) else "clean"
+
+    def listed(self, unique_ids: Iterable[str]) -> list[str]:
+        """Return names of nodes."""
+        return [self.names.get(unique_id, unique_id) for unique_id in unique_ids]
+
+
+def write(review: Review, directory: Path) -> Path:
+    """Write review.json, review.html and review.md, and return the path of the latter."""
+    private_files.directory(directory)
+    content = {"version": VERSION, "verdict": review.verdict, **asdict(review)}
+    for table in (*content["tables"], *content["drift"]):
+        del table["change"]["samples"]
+    private_files.write(directory / "review.json", json.dumps(content, indent=2, default=str))
+    private_files.write(directory / "review.html", page(review))
+    return private_files.write(directory / "review.md", markdown(review))
+
+
+def markdown(review: Review) -> str:
+    """Return the report for a pull request, at most MARKDOWN_BYTES: what is longer lists less."""
+    for listed in (LISTED, 10, 3, 0):
+        text = re.sub(r"\n{3,}", "\n\n", _rendered("review.md", review, most=listed))
+        if len(text.encode()) <= MARKDOWN_BYTES:
+            break
+    return text
+
+
+def page(review: Review) -> str:
+    """Return the report as one file of HTML, with the SQL of both sides next to each other."""
+    difference = HtmlDiff(tabsize=4)
+    sql = {
+        # It escapes its input.
+        name: Markup(difference.make_table(before.splitlines(), after.splitlines(), context=True))  # noqa: S704
+        for name, (before, after) in review.sql.items()
+    }
+    return _rendered("review.html", review, sql=sql)
+
+
+def phrase(table: TableReport) -> str:
+    """Return what happens to rows of a table, in words."""
+    change = table.change
+    counts = {"changed": change.changed, "added": change.added, "removed": change.removed}
+    phrases = [f"{count:,} {what}" for what, count in counts.items() if count]
+    phrases += [f"column {column} only {side}" for side, columns in change.missing.items() for column in columns]
+    of_rows = f" of {change.rows_before:,} rows" if change.rows_before is not None else ""
+    return f"{', '.join(phrases)}{of_rows}" if phrases else "equal"
+
+
+def _share(table: TableReport) -> float:
+    """Return the share of rows that change, above 1 if columns do."""
+    change = table.change
+    return bool(change.missing) + (change.added + change.removed + change.changed) / max(change.rows_before or 0, 1)
+
+
+def percent(table: TableReport) -> list[str]:
+    """Return by how much the sums of a week change, of numbers that do."""
+    changes = []
+    for column, total in table.totals.items():
+        difference = table.change.columns[column].total if column in table.change.columns else None
+        if difference and float(difference):
+            share = f" ({float(difference) / float(total):+.2%})" if float(total) else ""
+            changes.append(f"{column} {float(difference):+,.2f}{share}")
+    return changes
+
+
+def changed_columns(table: TableReport) -> list[str]:
+    """Return the columns of a table with changed values, and in how many rows, those with most first."""
+    changed = [(column, change.changed) for column, change in table.change.columns.items() if change.changed]
+    changed.sort(key=lambda pair: (-pair[1], pair[0]))
+    return [f"{column} {rows:,} ({rows / (table.change.rows_before or 1):.1%})" for column, rows in changed]
+
+
+def _as_markdown(value: object) -> object:
+    """Return text as Markdown that shows it in one line; what a macro of the template made stays."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return Markup(re.sub(r"[\\`*<|]", r"\\\g<0>", re.sub(r"\s*\n\s*", " ", value)))  # noqa: S704
+
+
+def _rendered(name: str, review: Review, **more: object) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "pages"),
+        autoescape=True,
+        finalize=None if name.endswith(".html") else _as_markdown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name).render(
+        review=review, phrase=phrase, percent=percent, changed_columns=changed_columns, **more
+    )

@@ -1,0 +1,202 @@
+import json
+from dataclasses import asdict
+from decimal import Decimal
+
+import pytest
+
+from python_common.errors import UserError
+from python_dev.review.contracts import Finding
+from python_dev.review.cost import Cost
+from python_dev.review.data import ColumnChange, TableChange
+from python_dev.review.report import MARKDOWN_BYTES, Acceptance, Review, TableReport, acceptances, markdown, page, write
+from python_dev.review.scope import Scope
+
+CHANGED = {"model.shop.sales": "SQL"}
+WEEK = TableReport(
+    "exp_sales",
+    TableChange(844, 844, changed=3, columns={"amount": ColumnChange(3, 0, 0, "1.50"), "city": ColumnChange(0, 1, 0)}),
+    "2026-W45",
+    {"amount": "7500.00"},
+)
+
+
+def review(**fields):
+    empty = {
+        "base": "abc", "change": "def-dirty", "is_static": False, "scope": Scope(), "findings": [], "names": {},
+        "edges": [], "exposures": [],
+    }  # fmt: skip
+    return Review(**{**empty, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({}, "clean"),
+        ({"scope": Scope(same=["model.shop.sales"])}, "clean"),
+        ({"scope": Scope(changed=CHANGED), "tables": [TableReport("sales", TableChange())]}, "clean"),
+        ({"scope": Scope(changed=CHANGED), "is_static": True}, "look"),
+        ({"scope": Scope(hooks=["on-run-end-0"])}, "look"),
+        ({"tables": [WEEK]}, "look"),
+        ({"tables": [TableReport("sales", TableChange(1, 1, missing={"after": ["city"]}))]}, "look"),
+        ({"tests": {"unique_sales_id": ("pass", "warn")}}, "look"),
+        ({"findings": [Finding("look", "sales.city", "column added")]}, "look"),
+        ({"findings": [Finding("note", "sales.city", "no longer reaches it")]}, "clean"),
+        ({"drift": [WEEK]}, "clean"),
+        ({"tables": [WEEK], "not_compared": {"history": "its rows depend on when it was built"}}, "undecided"),
+        ({"not_compared": {"a": "b"}, "findings": [Finding("breaking", "sales.city", "column removed")]}, "breaking"),
+    ],
+)
+def test_the_verdict_is_the_worst_of_what_was_found(fields, verdict):
+    assert review(**fields).verdict == verdict
+    assert f"# Review: {verdict}" in markdown(review(**fields))
+
+
+def test_the_report_begins_with_who_is_affected_and_by_how_much():
+    text = markdown(
+        review(
+            scope=Scope(changed=CHANGED),
+            names={"model.shop.sales": "sales"},
+            edges=[("sales", "exp_sales")],
+            exposures=["Weekly sales (CSV)"],
+            tables=[WEEK, TableReport("sales", TableChange(9, 10, added=1)), TableReport("equal", TableChange())],
+            tests={"unique_sales_id": ("pass", "fail")},
+        )
+    )
+    for part in (
+        "2 of 3 tables and weeks that could change do.",
+        "- Weekly sales (CSV)\n",
+        "- 2026-W45 exp_sales: 3 changed of 844 rows, amount +1.50 (+0.02%)\n",
+        "- unique_sales_id: pass becomes fail\n",
+        "| sales | 9 | 10 | 1 | 0 | 0 |",
+        "- sales: SQL\n",
+        "    sales --> exp_sales\n",
+        "- equal\n",
+    ):
+        assert part in text
+    assert text.index("Who is affected") < text.index("Tables that change") < text.index("<details>")
+    assert "\n\n\n" not in text
+
+
+def test_names_and_types_are_text_and_neither_tags_nor_cells_of_markdown():
+    columns = {"a|b": ColumnChange(2, 0, 0)}
+    text = markdown(
+        review(
+            findings=[
+                Finding("look", "sales.tags", "type array<int> becomes map<int,`x`>"),
+                Finding("note", "a", "*b*"),
+            ],
+            exposures=["Files\n# Review: clean"],
+            tables=[TableReport("sales", TableChange(9, 9, changed=2, columns=columns))],
+        )
+    )
+    for part in (
+        r"- sales.tags: type array\<int> becomes map\<int,\`x\`>",
+        r"- a: \*b\*",
+        "- Files # Review: clean\n",
+        r"| sales | 9 | 9 | 0 | 0 | 2 | a\|b 2 (22.2%) |",
+    ):
+        assert part in text
+
+
+def test_samples_are_on_the_page_alone(tmp_path):
+    sample = {"city": ("<Bern>", "Basel"), "note": (None, None)}
+    reviewed = review(tables=[TableReport("sales", TableChange(9, 9, changed=1, samples=[sample]))])
+    path = write(reviewed, tmp_path)
+    assert "&lt;Bern&gt;</del> <ins" in path.with_name("review.html").read_text()
+    assert "Basel" not in path.read_text() + path.with_name("review.json").read_text()
+
+
+def test_costs_are_in_all_three_files(tmp_path):
+    before = Cost(200, 1_200_000, 500_000_000, {"BroadcastHashJoin": 2, "SortMergeJoin": 1}, 3, 2_500_000)
+    after = Cost(400, 1_200_000, 500_000_000, {"CartesianProduct": 1, "SortMergeJoin": 1}, 4, 3_000_000)
+    text = write(review(costs={"sales": (before, after)}), tmp_path).read_text()
+    joins = "BroadcastHashJoin 2 to 0, CartesianProduct 0 to 1"
+    assert f"| sales | 200 | 400 | 3 | 4 | 2.5 | 3.0 | 1.2 | 1.2 | 0.5 | 0.5 | {joins} |" in text
+    page = (tmp_path / "review.html").read_text()
+    assert "<b>sales</b>: 200 to 400 rows read, 3 to 4 files of 2.5 to 3.0 MB, 1.2 to 1.2 MB shuffled" in page
+    assert joins in page
+    assert json.loads((tmp_path / "review.json").read_text())["costs"] == {"sales": [asdict(before), asdict(after)]}
+
+
+def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
+    names = {f"model.shop.m{number:04}": f"model_with_a_long_name_{number:04}" for number in range(2000)}
+    reviewed = review(
+        scope=Scope(changed=dict.fromkeys(names, "SQL"), affected=[*names]),
+        names=names,
+        findings=[Finding("look", f"{name}.column", "x" * 300) for name in names.values()],
+        tables=[TableReport(name, TableChange(1, 1, changed=1)) for name in names.values()],
+        edges=[(name, name) for name in names.values()],
+    )
+    path = write(reviewed, tmp_path / "review")
+    assert len(path.read_bytes()) <= MARKDOWN_BYTES
+    assert "see review.json" in path.read_text()
+    content = json.loads(path.with_name("review.json").read_text())
+    assert (content["version"], content["verdict"], len(content["tables"])) == (1, "look", 2000)
+
+
+def test_the_page_shows_both_sides_of_the_sql_and_makes_no_request():
+    sql = {"sales": ("select id\nfrom a where x < 1", "select id\nfrom a where x < 2")}
+    text = page(review(scope=Scope(changed=CHANGED), names={"model.shop.sales": "sales"}, sql=sql, tables=[WEEK]))
+    for part in (
+        "2026-W45 exp_sales",
+        "3 changed of 844 rows, amount +1.50 (+0.02%)",
+        "amount: 3 changed, sum 1.50",
+        "NULLs +1",
+    ):
+        assert part in text
+    assert "x&nbsp;&lt;&nbsp;" in text
+    assert "http" not in text
+    assert "<script>alert" not in page(review(exposures=["<script>alert(1)</script>"]))
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("exp_sales rows<=3 rounding", "clean"),
+        ("exp_sales rows<=2 rounding", "look"),
+        ("exp_sales rows<=0.5% rounding", "clean"),
+        ("exp_sales rows<=0.1% rounding", "look"),
+        ("exp_sales.amount rows<=3 rounding", "clean"),
+        ("exp_sales.city rows<=3 rounding", "look"),
+        ("other rows<=3 rounding", "look"),
+    ],
+)
+def test_a_change_is_accepted_up_to_its_bound_alone(line, verdict):
+    accepted = acceptances(f"Why.\n\nreview-accept: {line}\n")
+    assert review(tables=[WEEK], acceptances=accepted).verdict == verdict
+    is_listed = f"- {line.replace(' ', ': ', 1)}\n" in markdown(review(tables=[WEEK], acceptances=accepted)).replace(
+        "\\", ""
+    )
+    assert is_listed == (verdict == "clean")
+
+
+def test_added_rows_and_columns_are_no_change_of_a_column():
+    [entry] = acceptances("review-accept: sales.amount rows<=9 why")
+    changed = {"amount": ColumnChange(1, 0, 0)}
+    assert entry.covers(TableReport("sales", TableChange(9, 9, changed=1, columns=changed)))
+    assert not entry.covers(TableReport("sales", TableChange(9, 10, added=1, changed=1, columns=changed)))
+    assert not entry.covers(
+        TableReport("sales", TableChange(9, 9, changed=1, columns=changed, missing={"after": ["x"]}))
+    )
+
+
+def test_a_malformed_acceptance_is_refused_with_its_form():
+    with pytest.raises(UserError, match=r"'review-accept: sales a bit' accepts nothing\. Write review-accept: NODE"):
+        acceptances("review-accept: sales a bit")
+    assert acceptances("We accept reviews: sales rows<=1 x") == []
+    assert acceptances("  review-accept: a.b rows<=1.5% c d ") == [Acceptance("a.b", Decimal("1.5"), True, "c d")]
+
+
+def test_tables_of_which_most_changes_come_first_and_the_cap_keeps_them():
+    changes = {
+        "tenth": TableChange(100, 100, changed=10),
+        "all": TableChange(2, 2, changed=2),
+        "new": TableChange(0, 5, added=5),
+        "typed": TableChange(100, 100, missing={"after": ["id (string)"]}),
+        **{f"few{number:02}": TableChange(1000, 1000, removed=1) for number in range(40)},
+    }
+    reviewed = review(tables=[TableReport(name, change) for name, change in reversed(changes.items())])
+    assert [table.node for table in reviewed.differing][:4] == ["new", "typed", "all", "tenth"]
+    text = markdown(reviewed)
+    assert "| tenth |" in text
+    assert "- and 14 more: see review.json" in text

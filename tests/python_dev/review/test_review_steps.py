@@ -1,0 +1,321 @@
+"""Steps of `lakehouse review` that need no service: what is compared of tables and settings, and its exit code."""
+
+import os
+import subprocess
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyhive import hive
+from pyiceberg.catalog.sql import SqlCatalog
+from thrift.transport.TTransport import TTransportException
+from typer.testing import CliRunner
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.errors import DeadlineError, UserError
+from python_common.locks.lock import locked
+from python_common.spark import thrift
+from python_common.weeks import IsoWeek
+from python_dbt.manifest import DbtManifest, Node
+from python_dbt.project import Project
+from python_dev.commands import review as command
+from python_dev.review import run as job
+from python_dev.review import scope
+from python_dev.review.contracts import Finding
+from python_dev.review.data import TableChange
+from python_dev.review.report import Review, TableReport
+from python_dev.review.tables import Comparison
+
+SALES = Node(
+    "model.shop.sales",
+    "model",
+    "sales",
+    "marts",
+    alias="sales",
+    materialized="table",
+    unique_key="id",
+    partition_by="week",
+)
+WEEK = "2026-W45"
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> list[SqlCatalog]:
+    """Two empty catalogs."""
+    catalogs = [SqlCatalog(name, uri="sqlite://", warehouse=str(tmp_path / name)) for name in ("before", "after")]
+    for catalog in catalogs:
+        catalog.create_namespace("marts")
+    return catalogs
+
+
+def compared(
+    sides: list[SqlCatalog], tables: list[pa.Table], scratch: Path, node: Node = SALES, **fields: Any
+) -> tuple[list[TableReport], dict[str, str]]:
+    """Return what the comparison of two states of a table finds, and what it cannot compare."""
+    for catalog, rows in zip(sides, tables, strict=True):
+        catalog.create_table("marts.sales", rows.schema).append(rows)
+    manifest = DbtManifest({node.unique_id: node})
+    comparison = Comparison(manifest, [IsoWeek.parse(WEEK)], scratch, **{"impersonal": {}, **fields})
+    return comparison.tables([node], *sides), comparison.not_compared
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"id": [1]}, {"id": ["x1"]}),
+        ({"id": [1, 1], "of": [1, 1]}, {"id": [1, 1], "of": [[1], [1]]}),
+        ({"id": [1, 1], "at": [datetime(2026, 11, 2)] * 2}, {"id": [1, 1], "at": [1, 1]}),
+    ],
+)
+def test_a_table_whose_types_cannot_be_compared_is_named_and_stops_no_review(
+    before: dict[str, list[object]], after: dict[str, list[object]], sides: list[SqlCatalog], tmp_path: Path
+) -> None:
+    tables, not_compared = compared(sides, [pa.table(before), pa.table(after)], tmp_path)
+    assert tables == []
+    assert not_compared == {"sales": "DuckDB could not compare the tables (ConversionException)"}
+
+
+@pytest.mark.parametrize("export", [{}, {"export": {"key": ["id"]}}])
+def test_only_columns_that_no_class_reaches_have_sums(
+    export: dict[str, Any], sides: list[SqlCatalog], tmp_path: Path
+) -> None:
+    rows = {"id": [1, 2], "amount": [3, 4], "born": [1970, 1980], "week": [WEEK, WEEK]}
+    tables = [pa.table(rows), pa.table({**rows, "amount": [3, 5], "born": [1970, 1981]})]
+    node = replace(SALES, meta=export)
+    [report], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
+    columns = report.change.columns
+    assert (columns["amount"].total, columns["born"].changed, columns["born"].total) == ("1", 1, None)
+    assert report.totals == ({"id": "3", "amount": "7"} if export else {})
+
+
+def project(directory: Path, **files: str) -> scope.Side:
+    """Write settings of a project without models."""
+    for file, content in {"dbt_project.yml": "name: shop", **files}.items():
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
+        (directory / file).write_text(content)
+    return scope.side(DbtManifest(), directory)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        ("conf/spark-defaults.conf", "spark.sql.ansi.enabled false", "conf/spark-defaults.conf"),
+        ("profiles.yml", "shop: {target: dev}", "profiles.yml"),
+        ("dbt_project.yml", "{name: shop, flags: {populate_cache: true}}", "flags of dbt_project.yml"),
+    ],
+)
+def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
+    file: str, content: str, name: str, tmp_path: Path
+) -> None:
+    before, after = project(tmp_path / "before"), project(tmp_path / "after", **{file: content})
+    for one, other in ((before, after), (after, before)):
+        of_code = job._of_code(one, other, "abc", Project(tmp_path, {}), is_static=True)
+        assert ([(finding.severity, finding.object) for finding in of_code.findings]) == [("look", name)]
+    assert job._of_code(after, after, "abc", Project(tmp_path, {}), is_static=True).verdict == "clean"
+
+
+def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
+    hook = Node("operation.shop.end", "operation", "end", "", raw_code="{{ clean(var('days')) }}")
+    sides = [scope.Side(DbtManifest({hook.unique_id: hook}), {"days": days}) for days in (1, 2)]
+    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (["end"], [])
+
+
+def test_a_snapshot_that_is_made_of_what_changes_is_named() -> None:
+    model = replace(SALES, raw_code="select 1", compiled_code="select 1")
+    history = Node("snapshot.shop.history", "snapshot", "history", "marts", parents=[model.unique_id])
+    sides = [
+        scope.Side(DbtManifest({node.unique_id: node for node in (one, history)}), {})
+        for one in (model, replace(model, raw_code="select 2", compiled_code="select 2"))
+    ]
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    assert ("note", "history") in {(finding.severity, finding.object) for finding in of_code.findings}
+    assert of_code.not_compared == {}
+
+
+def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
+    changed = replace(SALES, raw_code="select 1", compiled_code="select 1")
+    clock = replace(
+        SALES,
+        unique_id="model.shop.seen",
+        name="seen",
+        compiled_code="select current_timestamp()",
+        parents=[changed.unique_id],
+    )
+    other = replace(SALES, unique_id="model.shop.other", name="other", compiled_code="select now()")
+    tests = [
+        Node(f"test.shop.{name}", "test", name, "marts", compiled_code="select 1", parents=[*parents])
+        for name, parents in {
+            "of_changed": [changed.unique_id, other.unique_id],
+            "of_clock": [clock.unique_id, changed.unique_id],
+            "of_other": [other.unique_id],
+        }.items()
+    ]
+    sides = [
+        scope.Side(DbtManifest({node.unique_id: node for node in (one, clock, other, *tests)}), {})
+        for one in (changed, replace(changed, raw_code="select 2", compiled_code="select 2"))
+    ]
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    assert [test.name for test in job._tests(of_code, sides[1].manifest)] == ["of_changed", "of_clock"]
+    assert job._unknown(of_code, sides[1].manifest) == {"of_clock": ["seen"]}
+
+
+@pytest.mark.parametrize(
+    ("after", "message"), [("another", ["unit test changed"]), (None, ["unit test removed"]), ("same", [])]
+)
+def test_a_unit_test_that_is_changed_or_removed_is_named(after: str | None, message: list[str]) -> None:
+    test = Node("unit_test.shop.sales.edge", "unit_test", "edge", "marts", checksum="same", parents=[SALES.unique_id])
+    tests = [{test.unique_id: test}, {test.unique_id: replace(test, checksum=after)} if after else {}]
+    sides = [scope.Side(DbtManifest({SALES.unique_id: SALES}, unit_tests=of_side), {}) for of_side in tests]
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=True)
+    assert [finding.message for finding in of_code.findings] == message
+
+
+def git(directory: Path, *arguments: str) -> None:
+    names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+    subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Project:
+    """A commit of a project."""
+    directory = tmp_path / "project"
+    project(directory)
+    git(directory, "init", "--quiet")
+    git(directory, "add", "--all")
+    git(directory, "commit", "--message", "First")
+    return Project(directory, {**os.environ})
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_an_unknown_base_is_refused_before_anything_is_compiled(
+    is_repository: bool, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No repository above the directory counts.
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    if is_repository:
+        git(tmp_path, "init", "--quiet")
+    with pytest.raises(UserError, match=r"git merge-base failed .*Give a branch, tag or commit that git knows"):
+        job.review(offline_settings, Project(tmp_path, {}), "no-such-branch", 4, is_static=True)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".git"] == []
+
+
+def test_a_review_waits_for_another_one_of_its_home(
+    repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "1s")
+    with locked("review"), pytest.raises(DeadlineError, match="Another review has not ended within 1 s"):
+        job.review(None, repository, "HEAD", 4, is_static=True)
+
+
+def test_what_a_killed_review_left_is_deleted_by_the_next_which_leaves_nothing(
+    repository: Project, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the next one builds: its fork, too."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    settings = offline_settings.changed(home=tmp_path)
+    load_catalog(settings, create=True)
+    (tmp_path / "forks" / "review" / "rows").mkdir(parents=True)
+    left = tmp_path / "review" / "of a killed one"
+    left.mkdir(parents=True)
+    (left / "dbt_project.yml").write_text("name: shop")
+    checkouts: list[list[str]] = []
+
+    def interrupted(_: Path) -> None:
+        checkouts.append([path.name for path in (*left.parent.glob("*/*"), *tmp_path.glob("forks/*"))])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "compiled_manifest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job.review(settings, repository, "HEAD", 4, is_static=False)
+    assert (checkouts[0], [*left.parent.iterdir()]) == (["dbt_project.yml"], [])
+
+
+VIEW = replace(SALES, materialized="view")
+FULL_DISK, TIMEOUT = hive.OperationalError("No space left on device"), hive.OperationalError(thrift.TIMED_OUT[0])
+NO_SERVER = TTransportException(TTransportException.END_OF_FILE)
+
+
+@pytest.mark.parametrize(
+    ("errors", "issues"),
+    [
+        ({}, []),
+        ({"create table": FULL_DISK}, []),
+        ({"create table": FULL_DISK, "select sum": FULL_DISK}, ["the view sales cannot be read"]),
+        ({"create table": TIMEOUT, "select sum": TIMEOUT}, []),
+        ({"create table": NO_SERVER, "select sum": NO_SERVER, "select count": NO_SERVER}, []),
+    ],
+)
+def test_a_view_cannot_be_read_only_if_reading_alone_fails_on_a_server_that_answers(
+    errors: dict[str, Exception], issues: list[str], offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full and a server that dies are not made on purpose: here statements fail as they do then."""
+
+    def rows(_: object, sql: str) -> list[object]:
+        for start, error in errors.items():
+            if sql.startswith(start):
+                raise error
+        return []
+
+    monkeypatch.setattr(job.thrift, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(job.thrift, "rows", rows)
+    monkeypatch.setattr(job, "from_environment", lambda _: offline_settings)
+    failed = job._store_views(Project(Path(), {}), DbtManifest({VIEW.unique_id: VIEW}), [VIEW])
+    assert [issue.message for issue in failed] == issues
+
+
+def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tmp_path: Path) -> None:
+    comparison = Comparison(DbtManifest({SALES.unique_id: SALES}), [], tmp_path, {})
+    assert comparison.tables([SALES], *sides) == []
+    assert comparison.not_compared == {"sales": "no rows of it are stored on both sides of the change"}
+
+
+LOOK = TableReport("sales", TableChange(9, 9, changed=1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "code"),
+    [
+        ({}, None, 0),
+        ({"tables": [LOOK]}, None, 10),
+        ({"tables": [LOOK]}, "review-accept: sales rows<=1 rounding", 0),
+        ({"tables": [LOOK]}, "review-accept: sales rows<=0 rounding", 10),
+        ({"tables": [LOOK]}, "review-accept: sales", 1),
+        ({"findings": [Finding("breaking", "sales.id", "column removed")]}, None, 11),
+        ({"not_compared": {"sales": "its build failed"}}, None, 12),
+    ],
+)
+def test_the_exit_code_is_the_verdict_after_what_the_pull_request_accepts(
+    fields: dict[str, Any], text: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
+    empty = {"scope": scope.Scope(), "findings": [], "names": {}, "edges": [], "exposures": []}
+    reviewed = Review("abc", "def", False, **{**empty, **fields})
+    monkeypatch.setattr(command, "run_review", lambda *_: reviewed)
+    monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    (tmp_path / "pull-request").write_text(text or "")
+    former = tmp_path / "target" / "review" / "review.md"
+    former.parent.mkdir(parents=True)
+    former.write_text("of an earlier change")
+    arguments = ["--accept", str(tmp_path / "pull-request")] if text else []
+    ended = CliRunner().invoke(command.app, ["--static", *arguments])
+    assert (ended.exit_code, isinstance(ended.exception, UserError)) == (code, code == 1)
+    if code == 1:
+        assert not former.exists()
+    else:
+        assert former.read_text().startswith("<!-- lakehouse review -->")
+
+
+@pytest.mark.parametrize("target", ["review", "review-sample"])
+def test_make_hands_over_the_text_of_a_pull_request(target: str) -> None:
+    command = ["make", "--dry-run", target, "BASE=main", "ACCEPT=text.md"]
+    printed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout
+    assert 'lakehouse review --base main --accept "text.md"' in printed

@@ -1,0 +1,96 @@
+import shutil
+from dataclasses import replace
+
+from python_common.config.environment import PROJECT_ROOT
+from python_dbt.compile import COPIED, compiled_manifest
+from python_dev.review import scope
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text, path
+    path.write_text(text.replace(old, new))
+
+
+def edited(directory, *edits):
+    """Compile a copy of the project in which texts of files are replaced."""
+    for name in (*COPIED, "macros"):
+        shutil.copytree(PROJECT_ROOT / name, directory / name)
+    for name in (".sqlfluff", "dbt_project.yml", "profiles.yml"):
+        shutil.copy(PROJECT_ROOT / name, directory / name)
+    for file, old, new in edits:
+        edit(directory / file, old, new)
+    return scope.side(compiled_manifest(directory), directory)
+
+
+def names(unique_ids):
+    return {unique_id.split(".")[2] for unique_id in unique_ids}
+
+
+def test_nothing_is_changed_without_a_change(side):
+    assert scope.compare(side, side) == scope.Scope()
+
+
+def test_each_kind_of_change_is_found_and_format_comments_and_names_of_ctes_build_nothing(side, tmp_path):
+    after = edited(
+        tmp_path,
+        ("models/marts/dim_products.sql", "order_items as (\n", "-- of both channels\nitems   as (\n"),
+        ("models/marts/dim_products.sql", "from order_items\n", "FROM items\n"),
+        ("models/marts/fct_product_sales.sql", "with bounds as (", "with\nbounds   as ( -- read until"),
+        ("models/marts/fct_trades.yml", "description: >", "description: >\n      One."),
+        ("macros/incremental/bounds.sql", "{#", "{# Another comment.\n"),
+        ("models/marts/fct_product_demand_weekly.sql", "try_sum(quantity)", "sum(quantity)"),
+        ("models/marts/dim_customers.yml", "description: >", "config: {partition_by: key_version}\n    description: >"),
+        ("macros/retail/is_paid_in_time.sql", "96 hours", "95 hours"),
+        ("seeds/channels.csv", "\nstore,", "\nshop,"),
+        ("dbt_project.yml", "small_group_threshold: 10", "small_group_threshold: 11"),
+        ("dbt_project.yml", "{{ require_lease() }}", "{{ require_lease(at_end=false) }}"),
+    )
+    diff = scope.compare(side, after)
+    assert {name.split(".")[2]: reason for name, reason in diff.changed.items()} == {
+        "channels": "its file",
+        "dim_customers": "config partition_by None becomes key_version",
+        "exp_weekly__product_demand": "variable small_group_threshold",
+        "fct_completed_orders": "SQL, by is_paid_in_time",
+        "fct_product_demand_weekly": "SQL",
+        "int_payments_unmatched": "SQL, by is_paid_in_time",
+    }
+    assert diff.hooks == ["on-run-start-1"]
+    assert {"dim_products", "fct_product_sales"} <= names(diff.same)
+    assert {"exp_weekly__completed_orders", "fct_order_lines"} <= names(diff.affected)
+    assert names(diff.affected) & {"dim_products", "fct_product_sales", "fct_trades"} == set()
+
+
+def changed(side, name, **fields):
+    """The side with other fields of a macro."""
+    [unique_id] = [unique_id for unique_id, macro in side.macros.items() if macro.name == name]
+    macros = {**side.manifest.macros, unique_id: replace(side.manifest.macros[unique_id], **fields)}
+    return scope.Side(replace(side.manifest, macros=macros), side.variables)
+
+
+def test_a_weaker_test_is_changed_and_named_with_what_it_was(side):
+    test = next(node for node in side.manifest.nodes.values() if node.test_name == "unique")
+    weaker = replace(test, config={**test.config, "severity": "warn"})
+    manifest = replace(side.manifest, nodes={**side.manifest.nodes, test.unique_id: weaker})
+    assert scope.compare(side, replace(side, manifest=manifest)).changed == {
+        test.unique_id: "config severity ERROR becomes warn"
+    }
+
+
+def test_a_macro_that_dbt_calls_changes_every_model(side):
+    text = side.macros["macro.retail_lakehouse.merge_latest_change"].macro_sql
+    diff = scope.compare(side, changed(side, "merge_latest_change", macro_sql=text.replace("least(", "greatest(")))
+    reasons = {side.manifest.nodes[name].resource_type for name in diff.changed}
+    assert reasons == {"model", "snapshot", "test"}
+    assert {*diff.changed.values()} == {"merge_latest_change, which dbt calls for every node"}
+
+
+def test_a_macro_whose_sql_a_run_decides_on_changes_its_callers_though_compiled_sql_is_equal(side):
+    text = side.macros["macro.retail_lakehouse.in_partitions"].macro_sql
+    stand_in = side.macros["macro.retail_lakehouse.small_group_threshold"].macro_sql
+    assert "small_group_threshold" in stand_in
+    diff = scope.compare(
+        side, changed(side, "small_group_threshold", macro_sql=stand_in.replace("{%", "{% set x = 1 %}{%", 1))
+    )
+    assert names(diff.changed) == {"exp_weekly__product_demand"}
+    assert scope.compare(side, changed(side, "in_partitions", macro_sql=f"{{# Why. #}} {text}")).changed == {}

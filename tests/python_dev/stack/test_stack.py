@@ -1,0 +1,293 @@
+"""The local stack as a person uses it: up, up again, status, down; and what happens when it cannot start."""
+
+import json
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from python_common.config.environment import changed_environment, env_file, home, read_env_file
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.process import Service, free_ports
+from python_common.spark import thrift
+from python_common.spark.spark_conf import CLASS_ARCHIVE
+from python_dev.stack import kafka
+from python_dev.stack.stack import PORTS, SERVICES, replace_busy_ports, variables, write_env_file
+from python_dev.stack.temporary import FOREIGN, own_environment, running
+from tests.conftest import run_lakehouse
+from tests.support.services.interpreted import INTERPRETED
+
+pytestmark = pytest.mark.stack
+
+
+def pids() -> dict[str, str]:
+    return {path.name: path.read_text() for path in home().glob("*/*.pid")}
+
+
+def test_a_developers_own_store_and_catalog_do_not_reach_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = ("AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "PGPASSFILE", "PYICEBERG_CATALOG__LAKE__URI", "SPARK_CONF_DIR")
+    for name in foreign:
+        monkeypatch.setenv(name, "a developer's")
+    with own_environment(tmp_path):
+        assert not set(foreign) & set(os.environ)
+    assert set(foreign) <= set(os.environ)
+    # Except variables that a caller passes: the archive of classes is written that way.
+    with running(tmp_path, more={"SPARK_CONF_DIR": "here", **INTERPRETED}):
+        assert os.environ["SPARK_CONF_DIR"] == "here"
+        # Services are started with what the env file has.
+        assert read_env_file(env_file()).items() >= INTERPRETED.items()
+
+
+def test_up_a_second_time_starts_nothing(stack: Settings) -> None:
+    before = pids()
+    again = run_lakehouse("stack", "up")
+    assert again.returncode == 0
+    assert again.stderr.count("already running") == 4
+    assert pids() == before
+
+
+@pytest.mark.skipif(not CLASS_ARCHIVE.exists(), reason="this Java keeps no class archive")
+def test_the_thrift_server_starts_from_the_class_archive(stack: Settings) -> None:
+    pid, _ = (home() / "thrift" / "thrift.pid").read_text().split()
+    assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_status_names_every_address(stack: Settings) -> None:
+    status = run_lakehouse("stack", "status", "--json")
+    assert status.returncode == 0
+    assert json.loads(status.stdout) == {
+        "kafka": stack.kafka_bootstrap_servers,
+        "registry": stack.schema_registry_url,
+        "thrift": f"{stack.thrift_host}:{stack.thrift_port}",
+        "mail": f"127.0.0.1:{os.environ['LAKEHOUSE_MAIL_PORT']}",
+        "catalog_uri": stack.catalog_uri,
+        "warehouse": stack.warehouse,
+        "export_root": stack.export_root,
+    }
+
+
+@pytest.mark.parametrize("password", ["", "wrong"])
+def test_the_thrift_server_refuses_clients_without_the_password(stack: Settings, password: str) -> None:
+    with (
+        pytest.raises(UserError, match="refused the password"),
+        thrift.connect(stack.changed(thrift_password=password)),
+    ):
+        pass
+
+
+def test_the_password_is_in_no_log_and_in_no_process_list(stack: Settings) -> None:
+    logs = [path.read_text(errors="replace") for path in home().glob("*/*.log*")]
+    assert len(logs) >= 4
+    assert not any(stack.thrift_password in log for log in logs)
+    assert not any(
+        stack.thrift_password in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    )
+
+
+def test_no_setting_is_in_the_process_list(stack: Settings) -> None:
+    pid, _ = (home() / "thrift" / "thrift.pid").read_text().split()
+    command = " ".join(psutil.Process(int(pid)).cmdline())
+    assert "HiveThriftServer2" in command
+    assert stack.catalog_uri not in command
+
+
+def open_to_others(directory: Path) -> list[str]:
+    """Return what a directory holds, and itself, that others than the owner may read, enter or write."""
+    paths = [directory, *directory.rglob("*")]
+    return [str(path) for path in paths if not path.is_symlink() and path.stat().st_mode & 0o077]
+
+
+def test_what_the_services_write_is_private(stack: Settings) -> None:
+    table, files = f"private_{secrets.token_hex(4)}", home() / "export-staging" / "private"
+    files.parent.mkdir(exist_ok=True)
+    with thrift.connect(stack) as cursor:
+        thrift.rows(cursor, f"create table lake.default.{table} using iceberg as select id from range(3)")
+        thrift.rows(cursor, f"insert overwrite directory 'file:{files}' using csv select 1")
+    assert list(Path(stack.warehouse, "default", table).rglob("*.parquet"))
+    assert list(files.glob("*.csv"))
+    services = [home() / name for name in ("kafka", "registry", "thrift", "mail")]
+    assert all(directory.is_dir() for directory in services)
+    private = [*services, Path(stack.warehouse, "default", table), files]
+    assert [path for directory in private for path in open_to_others(directory)] == []
+    assert home().stat().st_mode & 0o077 == 0
+    assert env_file().stat().st_mode & 0o077 == 0
+
+
+def test_services_listen_on_loopback_only(stack: Settings) -> None:
+    for name, line in pids().items():
+        process = psutil.Process(int(line.split()[0]))
+        listening = [
+            connection.laddr.ip
+            for member in [process, *process.children(recursive=True)]
+            for connection in member.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert listening, name
+        assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}, name
+
+
+@pytest.fixture
+def no_ports_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without an env file, and no variable of a stack."""
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def busy() -> Iterator[dict[str, str]]:
+    """A port of another program for each variable of a port."""
+    with ExitStack() as programs:
+        ports = {}
+        for name in PORTS:
+            program = programs.enter_context(socket.socket())
+            program.bind(("127.0.0.1", 0))
+            program.listen()
+            ports[name] = str(program.getsockname()[1])
+        yield ports
+
+
+def test_busy_ports_that_are_set_are_all_named(
+    no_ports_set: Path, busy: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("LAKEHOUSE_MAIL_PORT", "LAKEHOUSE_KAFKA_CONTROLLER_PORT", "LAKEHOUSE_REGISTRY_PORT")
+    for name in names:
+        monkeypatch.setenv(name, busy[name])
+    refused = run_lakehouse("stack", "up", "--only", "registry", "--only", "mail")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"error: In use by other programs: LAKEHOUSE_REGISTRY_PORT={busy['LAKEHOUSE_REGISTRY_PORT']},"
+        f" LAKEHOUSE_MAIL_PORT={busy['LAKEHOUSE_MAIL_PORT']}. Set LAKEHOUSE_REGISTRY_PORT and LAKEHOUSE_MAIL_PORT to"
+        " free ports; a variable that is not set gets one."
+    )
+    assert not no_ports_set.exists()
+
+
+def test_every_busy_port_that_is_not_set_is_replaced(
+    no_ports_set: Path, busy: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    write_env_file(busy)
+    with changed_environment({}):
+        replace_busy_ports(SERVICES)
+        values = variables(SERVICES)
+    ports = {values[name] for name in PORTS}
+    assert len(ports) == len(PORTS)
+    assert ports.isdisjoint(busy.values())
+    assert values["KAFKA_BOOTSTRAP_SERVERS"] == f"127.0.0.1:{values['LAKEHOUSE_KAFKA_PORT']}"
+    assert f":{values['LAKEHOUSE_REGISTRY_PORT']}/" in values["SCHEMA_REGISTRY_URL"]
+    assert caplog.messages == [
+        f"port {busy[name]} is in use by another program: {name} is {values[name]}"
+        for name in sorted(PORTS, key=caplog.text.index)
+    ]
+
+
+def test_two_stacks_on_one_machine_keep_their_ports(no_ports_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The services of one home hold the ports that the other one would take."""
+    up, port = ("stack", "up", "--only", "mail"), "LAKEHOUSE_MAIL_PORT"
+    ports: dict[str, str] = {}
+    homes = [str(no_ports_set.with_name(name)) for name in ("one", "two")]
+    try:
+        for home in homes:
+            monkeypatch.setenv("LAKEHOUSE_HOME", home)
+            # The second one has the env file of the first, as a copied folder has.
+            write_env_file({port: ports[homes[0]]} if ports else {})
+            started = run_lakehouse(*up)
+            assert started.returncode == 0, started.stderr
+            ports[home] = read_env_file(env_file())[port]
+        assert f"port {ports[homes[0]]} is in use by another program: {port} is {ports[homes[1]]}" in started.stderr
+        for home in homes:
+            monkeypatch.setenv("LAKEHOUSE_HOME", home)
+            assert "mail: already running" in run_lakehouse(*up).stderr
+            assert read_env_file(env_file())[port] == ports[home]
+            assert run_lakehouse("stack", "down").returncode == 0
+            assert "is in use" not in run_lakehouse(*up).stderr
+            assert read_env_file(env_file())[port] == ports[home]
+    finally:
+        for home in homes:
+            monkeypatch.setenv("LAKEHOUSE_HOME", home)
+            run_lakehouse("stack", "down")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        *(("LAKEHOUSE_KAFKA_PORT", port, "is not the number of a port") for port in ("http", "0", "65536")),
+        ("LAKEHOUSE_THRIFT_TLS", "yes", "is 'yes'"),
+    ],
+)
+def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, error: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=f"{name} {error}"):
+        variables(())
+
+
+def test_a_broker_whose_directory_cannot_be_formatted_reports_why(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(UserError, match=r"cannot be formatted: No available log directories to format\. Correct"):
+        kafka.service(tmp_path, *free_ports(2)).start()
+
+
+@pytest.mark.slow
+def test_down_stops_what_up_started_and_a_broker_that_cannot_start_reports_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("LAKEHOUSE_") or name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    port, controller = free_ports(2)
+    monkeypatch.setenv("LAKEHOUSE_KAFKA_PORT", str(port))
+    monkeypatch.setenv("LAKEHOUSE_KAFKA_CONTROLLER_PORT", str(controller))
+    started = run_lakehouse("stack", "up", "--only", "kafka")
+    assert started.returncode == 0, started.stderr
+    pid = int((tmp_path / "kafka" / "kafka.pid").read_text().split()[0])
+    assert psutil.pid_exists(pid)
+    assert "kafka: stopped" in run_lakehouse("stack", "down").stdout
+    assert not psutil.pid_exists(pid)
+    assert "kafka: was not running" in run_lakehouse("stack", "down").stdout
+    assert run_lakehouse("stack", "status").returncode == 1
+
+    (tmp_path / "kafka" / "data" / "meta.properties").write_text("")
+    damaged = run_lakehouse("stack", "up", "--only", "kafka")
+    assert damaged.returncode == 1
+    assert "kafka died at start" in damaged.stderr
+    assert "node ID not found" in damaged.stderr
+
+
+@pytest.mark.slow
+def test_a_command_on_a_temporary_stack_finds_landed_sample_data_and_its_exit_code_stays(tmp_path: Path) -> None:
+    program = (
+        "from python_common.catalog.catalog import load_catalog; from python_common.config.settings import *;"
+        "s = from_environment(); print(load_catalog(s).load_table('bronze.payments').scan().count(), s.home); exit(7)"
+    )
+    options = ("--orders", "20", "--weeks", "1")
+    ran = run_lakehouse("stack", "temporary", *options, "--", sys.executable, "-c", program)
+    assert ran.returncode == 7, ran.stderr
+    rows, directory = ran.stdout.splitlines()[-1].split()
+    assert int(rows) > 0
+    assert not Path(directory).exists()
+    assert not [process for process in psutil.process_iter(["cmdline"]) if directory in str(process.info["cmdline"])]
+
+
+def test_a_process_that_dies_at_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such setting: colour')"]
+    service = Service("demo", tmp_path, lambda: command, ports={}, answers=lambda: False)
+    service.log.write_text("a value of an earlier life\n")
+    with pytest.raises(UserError, match=r"(?s)demo died at start.*no such setting: colour") as died:
+        service.start()
+    assert "earlier life" not in str(died.value)
+    assert (tmp_path / "demo.log.1").read_text() == "a value of an earlier life\n"
+
+
+def test_a_pid_that_belongs_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
+    service = Service("demo", tmp_path, lambda: [], ports={}, answers=lambda: True)
+    service.pid_file.write_text(f"{os.getpid()} 1.0")
+    assert service.process() is None
+    assert service.stop() is False

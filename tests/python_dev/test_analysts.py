@@ -1,0 +1,208 @@
+"""The page for analysts, of the project's manifest: it is complete, agrees with the proof, and escapes."""
+
+import html
+import os
+import re
+import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_dbt.manifest import DbtManifest
+from python_dbt.pii import proof
+from python_dbt.pii.origins import origins
+from python_dev.analysts import freshness, main, page, public
+from python_export.datasets.dictionary import of_model
+from python_export.publishing.publish import publish
+from python_export.publishing.target import LocalTarget
+from tests.support.hostile_rows import draft
+
+HOSTILE = "<script>alert('x')</script> & \"y\""
+
+
+@pytest.fixture(scope="module")
+def html_page(compiled_project: DbtManifest) -> str:
+    return page("Shop", compiled_project, None, None)
+
+
+def row(html_page: str, table: str, column: str) -> str:
+    """Return the row of a column, as text of HTML."""
+    return re.search(rf'<tr id="{table}\.{column}">.*?</tr>', html_page, re.DOTALL)[0]
+
+
+def test_each_public_column_is_on_the_page_with_type_and_description(
+    compiled_project: DbtManifest, html_page: str
+) -> None:
+    models = public(compiled_project)
+    assert {model.schema for model in models} == {"marts", "exports"}
+    for model in models:
+        for name, column in model.columns.items():
+            cells = html.unescape(row(html_page, model.name, name))
+            assert column.data_type in cells, (model.name, name)
+            assert column.description
+            assert " ".join(column.description.split()) in cells, (model.name, name)
+
+
+def test_no_restricted_model_has_a_section(compiled_project: DbtManifest, html_page: str) -> None:
+    sections = set(re.findall(r'<section id="(\w+)" class="table">', html_page))
+    assert sections == {model.name for model in compiled_project.models if model.config["access"] == "public"}
+    assert "int_orders_deduplicated" not in sections
+
+
+def test_a_masked_column_shows_class_and_mask(html_page: str) -> None:
+    assert "Personal data: email, masked as pseudonym" in row(html_page, "dim_customers", "email_pseudonym")
+    # Declared, with the rows that it is about.
+    assert "Personal data: user, masked as pseudonym of the stores" in row(
+        html_page, "exp_weekly__order_lines", "customer_key"
+    )
+    assert "Personal data" not in row(html_page, "dim_customers", "segment")
+
+
+def test_units_and_allowed_values_are_shown(html_page: str) -> None:
+    assert "decimal(38,2), currency units" in row(html_page, "exp_weekly__product_demand", "order_value")
+    assert "One of Physical, Digital, Other" in row(html_page, "fct_orders", "channel_group")
+
+
+def test_each_amount_and_count_of_a_public_table_has_a_unit(compiled_project: DbtManifest) -> None:
+    counts = ("quantity", "stock", "_count", "_count_30d")
+    fields = [(model.name, field) for model in public(compiled_project) for field in of_model(model)]
+    measures = {
+        (model, field.name): field.unit
+        for model, field in fields
+        if field.type.startswith("decimal") or field.name.endswith(counts)
+    }
+    assert len(measures) > 50
+    assert [column for column, unit in measures.items() if not unit] == []
+
+
+def test_what_the_proof_carries_into_a_column_is_among_its_sources(compiled_project: DbtManifest) -> None:
+    lineage, listed = proof.resolve(compiled_project), origins(compiled_project)
+    landed = {node.name: lineage.landed[node.unique_id] for node in compiled_project.models if node.schema == "staging"}
+    carried = 0
+    for model in public(compiled_project):
+        for name, flows in lineage.relations[model.unique_id].columns:
+            origin = listed[model.unique_id][name]
+            # The proof also has what decides on rows, so that it has more.
+            assert {*origin.masked} <= {(flow.pii, flow.mask) for flow in flows}, (model.name, name)
+            for flow in flows:
+                if not flow.computed and flow.column.startswith("stg_"):
+                    staging, column = flow.column.split(".")
+                    assert landed[staging][column] <= {*origin.sources}, (model.name, name)
+                    assert (flow.pii, flow.mask) in origin.masked
+                    carried += 1
+    assert carried
+
+
+def test_a_column_shows_what_it_is_made_of_and_its_source(html_page: str) -> None:
+    cells = row(html_page, "fct_trades", "total_price")
+    assert re.findall(r"masked\.int_trades_masked\.\w+", cells) == [
+        "masked.int_trades_masked.price",
+        "masked.int_trades_masked.quantity",
+    ]
+    assert "bronze.stock_trades: price, quantity" in cells
+
+
+def test_an_analysis_is_with_each_table_that_it_reads(html_page: str) -> None:
+    for table in ("fct_order_lines", "fct_product_sales", "fct_completed_orders"):
+        section = re.search(rf'<section id="{table}" class="table">.*?</section>', html_page, re.DOTALL)[0]
+        assert "shop_money_of_a_week reads" in section
+        assert f"from marts.{table}" in section
+
+
+def test_each_table_has_a_question(html_page: str) -> None:
+    sections = re.findall(r'<section id="(\w+)" class="table">(.*?)</section>', html_page, re.DOTALL)
+    assert [table for table, section in sections if "<h3>Questions</h3>" not in section] == []
+
+
+@pytest.mark.parametrize("sql", ["select * from somewhere.unknown", None])
+def test_a_model_that_cannot_be_followed_has_no_origin(compiled_project: DbtManifest, sql: str | None) -> None:
+    trades = compiled_project.named("fct_trades")
+    broken = replace(trades, compiled_code=sql)
+    damaged = replace(compiled_project, nodes={**compiled_project.nodes, trades.unique_id: broken})
+    assert "Unknown: its SQL cannot be followed" in row(page("Shop", damaged, None, None), "fct_trades", "side")
+
+
+def test_a_manifest_without_compiled_sql_is_refused(parsed_project: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"manifest\.json has no compiled SQL"):
+        main(parsed_project / "manifest.json", tmp_path / "analysts.html")
+
+
+def test_make_docs_reads_the_manifest_that_it_made() -> None:
+    """Whatever DBT_TARGET_PATH is, as in a shell of a fork."""
+    env = {**os.environ, "DBT_TARGET_PATH": "elsewhere"}
+    made = subprocess.run(
+        ["make", "--dry-run", "docs"], cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    [written] = re.findall(r"docs generate .*--target-path (\S+)", made.stdout)
+    assert re.findall(r"python_dev\.analysts (\S+)", made.stdout) == [f"{written}/manifest.json"]
+
+
+def test_hostile_text_is_escaped(compiled_project: DbtManifest) -> None:
+    trades = compiled_project.named("fct_trades")
+    columns = {**trades.columns, "side": replace(trades.columns["side"], description=HOSTILE)}
+    hostile = replace(trades, description=f"One row per {HOSTILE}", columns=columns)
+    [analysis] = [node for node in compiled_project.nodes.values() if node.name == "brand_sales"]
+    nodes = {
+        **compiled_project.nodes,
+        trades.unique_id: hostile,
+        analysis.unique_id: replace(analysis, description=HOSTILE, compiled_code=HOSTILE),
+    }
+    html_page = page(HOSTILE, replace(compiled_project, nodes=nodes), None, None)
+    assert "alert(" in html_page
+    assert "<script>alert" not in html_page
+
+
+def test_nothing_is_requested(html_page: str) -> None:
+    assert "http" not in html_page
+    assert re.findall(r"\bsrc|@import|url\(", html_page) == []
+    assert {link[0] for link in re.findall(r'href="([^"]*)"', html_page)} == {"#"}
+
+
+def test_each_link_has_its_target(html_page: str) -> None:
+    assert {*re.findall(r'href="#([^"]*)"', html_page)} <= {*re.findall(r'id="([^"]*)"', html_page)}
+
+
+def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtManifest, html_page: str) -> None:
+    assert "unknown, for there is no lake" in html_page
+    assert "order_lines: nothing is published" in html_page
+    assert (
+        freshness(None, compiled_project.named("fct_order_lines_excluded")) == "a view: as fresh as the tables it reads"
+    )
+
+
+def test_the_newest_published_version_is_shown_with_its_figures(compiled_project: DbtManifest, tmp_path: Path) -> None:
+    target = LocalTarget(tmp_path / "exports")
+    for week in ("2020-W52", "2020-W53"):
+        staged = tmp_path / week
+        staged.mkdir()
+        file = staged / "rows.csv"
+        file.write_text("a\n1\n")
+        totals = {"line_amount": "1292817.70", "quantity": "15124"}
+        publish(target, file, replace(draft(week), dataset="order_lines", control_totals=totals), (), staged)
+    shown = "order_lines: 2020-W53, version 1, 1 rows, line_amount 1,292,817.70, quantity 15,124"
+    assert shown in page("Shop", compiled_project, None, target)
+
+
+def test_freshness_is_the_time_of_the_newest_snapshot(
+    compiled_project: DbtManifest, offline_settings: Settings
+) -> None:
+    catalog, model = load_catalog(offline_settings, create=True), compiled_project.named("fct_trades")
+    assert freshness(catalog, model) == "not built yet"
+    catalog.create_namespace(model.schema)
+    rows = pa.table({"side": ["BUY"]})
+    table = catalog.create_table(model.table, rows.schema)
+    assert freshness(catalog, model) == "not built yet"
+    table.append(rows)
+    newest = datetime.fromtimestamp(table.current_snapshot().timestamp_ms / 1000, UTC)
+    assert freshness(catalog, model) == f"{newest:%Y-%m-%d %H:%M} UTC"
+    # No file of data is read.
+    for file in table.inspect.files()["file_path"].to_pylist():
+        Path(file.removeprefix("file://")).unlink()
+    assert freshness(catalog, model) == f"{newest:%Y-%m-%d %H:%M} UTC"
