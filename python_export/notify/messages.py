@@ -23,7 +23,6 @@ from python_export.csv.exact import EXACT
 from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import channels, outbox
 from python_export.notify.outbox import Entry
-from python_export.publishing import deliveries
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
@@ -44,7 +43,10 @@ TEMPLATES.filters |= {
 # What LAKEHOUSE_ALERT_TO gets, each kind in a mail without others.
 FOR_OPERATORS = (outbox.ALERT, outbox.ALARM)
 # What a webhook gets of a manifest.
-IN_WEBHOOK = ("dataset", "version", "supersedes", "rows", "control_totals", "bytes", "sha256", "created_at")
+IN_WEBHOOK = (
+    *("dataset", "version", "delivery", "supersedes"),
+    *("rows", "control_totals", "bytes", "sha256", "created_at"),
+)
 
 
 @dataclass(frozen=True)
@@ -248,12 +250,11 @@ def _line(entry: Entry) -> dict[str, Any]:
 def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> dict[str, Any]:
     week, at = entries[0].week or "", max(entry.recorded_at for entry in entries)
     bodies: dict[str, list[dict[str, Any]]] = {"versions": [], "withdrawn": [], "notices": []}
-    manifests = []
     for entry in entries:
         text = {"dataset": entry.dataset, "text": entry.error}
         if entry.kind == outbox.VERSION:
             announcement = by_key[entry.idempotency_key]
-            manifests.append(manifest := announcement.manifest)
+            manifest = announcement.manifest
             facts = {name: getattr(manifest, name) for name in IN_WEBHOOK} | {"news": announcement.changes}
             files = [asdict(file) | _links(target, f"{manifest.path}/{file.file}") for file in manifest.files]
             bodies["versions"].append(facts | _links(target, f"{manifest.path}/{manifest.file}") | {"files": files})
@@ -262,10 +263,8 @@ def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> di
             bodies["withdrawn"].append(text | version)
         else:
             bodies["notices"].append(text)
-    withdrawn = ((entry.dataset, entry.version) for entry in entries if entry.kind == outbox.WITHDRAWN)
-    path = deliveries.newest_with(target, week, manifests, withdrawn)
-    return {"event": "delivery", "week": week, "at": at.isoformat()} | _links(target, path) | bodies
+    return {"event": "delivery", "week": week, "at": at.isoformat()} | bodies
 
 
-def _links(target: Target, path: str | None) -> dict[str, Any]:
-    return {"path": path and target.address(path), "link": path and target.link(path)}
+def _links(target: Target, path: str) -> dict[str, Any]:
+    return {"path": target.address(path), "link": target.link(path)}
