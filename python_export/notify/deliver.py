@@ -252,11 +252,11 @@ def _send_all(
             if isinstance(error, NoAnswerError):
                 return
             continue
+        if catalog:
+            outbox.mark_delivered(catalog, message.entries, channel)
+        log.info("%s: sent %s", channel, message)
         if refused:
             yield UserError(
                 f"The mail server refused {counted(refused, 'recipient')} of {message}, and the others have the mail",
                 "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO: this mail is not sent again",
             )
-        if catalog:
-            outbox.mark_delivered(catalog, message.entries, channel)
-        log.info("%s: sent %s", channel, message)
