@@ -26,7 +26,7 @@ from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
 from python_export.publishing import formats, hold, late
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import Manifest, next_delivery
 from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.publishing.versions import tag_snapshot
@@ -248,11 +248,13 @@ class Exporter:
                 except Exception as error:
                     failed[dataset.name] = error
         resolved: set[str] = set()
+        delivery = next_delivery(target, str(week))
         for source, file, facts in staged:
             dataset = source.dataset
             quiet = [issue.message for issue in self.readiness.warnings.get(week, ()) if withholds(issue, dataset)]
             draft = replace(
                 build_manifest(source, week, facts, quiet),
+                delivery=delivery,
                 restated=self.restated,
                 bom=self.settings.export_bom,
                 dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),

@@ -61,14 +61,15 @@ class SmallTable(Generic[Row]):
         def changed() -> dict[str, Row]:
             table = load_table(catalog, self.identifier) or self._create(catalog)
             schema = self._schema()
-            if len(table.schema().fields) < len(schema.fields):
+            if not {*schema.column_names} <= {*table.schema().column_names}:
                 # A release before this one made it.
                 with table.update_schema() as update:
                     update.union_by_name(schema)
             before = self._read(table)
             after = change(before)
             if after != before:
-                arrow = pa.Table.from_pylist([asdict(row) for row in after.values()], schema_to_pyarrow(schema))
+                # The table may have columns that this release does not write: they become NULL.
+                arrow = pa.Table.from_pylist([asdict(row) for row in after.values()], schema_to_pyarrow(table.schema()))
                 (table.overwrite if before else table.append)(arrow)
             return after
 

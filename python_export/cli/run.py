@@ -17,7 +17,6 @@ from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_dbt.run import parse
 from python_export.cli import outcome
-from python_export.cli.outbox import app as outbox_app
 from python_export.cli.versions import approve, diff, expire, verify, withdraw
 from python_export.datasets import declared
 from python_export.notify import page
@@ -168,6 +167,5 @@ def _print_versions(manifests: list[Manifest]) -> None:
     print_table(("dataset", "week", "version", "rows", "published", "superseded by"), rows)
 
 
-app.add_typer(outbox_app, name="outbox")
 for command in (verify, diff, approve, withdraw, expire):
     app.command()(command)

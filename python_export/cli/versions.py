@@ -29,7 +29,7 @@ from python_export.publishing.target import Target, open_target
 from python_export.publishing.versions import remove_version, rewrite
 from python_export.variables import Channels
 
-GONE = "it was published, and is missing; if it was deleted on purpose, run `lakehouse export outbox drop`"
+GONE = "it was published, and is missing; if it was deleted on purpose, delete its row of ops.export_outbox"
 Version = Annotated[str, typer.Option(help="The version, for instance v1.")]
 
 

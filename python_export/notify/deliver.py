@@ -2,8 +2,9 @@
 
 At least once: a row is marked after its channel has accepted it, so a crash in between sends it again, under the same
 idempotency key. A channel that asks to try later is retried for a while; what it did not take stays pending for the
-next run. One process delivers at a time, by a lease that it checks before each message. A message of a process that was
-suspended between check and sending cannot be recalled, so its receiver has to know the key.
+next run. A queue per recipient is the mail server's work. One process delivers at a time, by a lease that it checks
+before each message. A message of a process that was suspended between check and sending cannot be recalled, so its
+receiver has to know the key.
 """
 
 import time
@@ -13,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from pyiceberg.catalog import Catalog
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_exponential
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
@@ -27,15 +28,17 @@ from python_dbt.project import Project
 from python_export.datasets import declared
 from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import messages, outbox
-from python_export.notify.channels import ChannelDownError, TemporaryError
+from python_export.notify.channels import NoAnswerError, TemporaryError
 from python_export.notify.exported import Exported
-from python_export.notify.messages import Announcements, Message, announcement
+from python_export.notify.messages import Announcements, Message, announcement, counted
 from python_export.notify.outbox import Entry, Notice
 from python_export.publishing import late
 from python_export.publishing.manifest import ManifestError, newest, read
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.variables import Channels
 
+# What an operator runs in SQL, where a channel is gone for good.
+GIVE_UP = "update ops.export_outbox set {0} = 'no channel' where {0} = 'pending'"
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
 
@@ -216,7 +219,7 @@ def _deliver(
         rows = [entry for entry in pending if getattr(entry, channel) == outbox.PENDING]
         if messages_of is None and rows:
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
-            errors[waiting] = UserError(waiting, "Configure it, or drop them by `lakehouse export outbox drop`")
+            errors[waiting] = UserError(waiting, f"Configure it, or give them up: `{GIVE_UP.format(channel)}`")
         elif messages_of is not None:
             for error in _send_all(channel, messages_of(rows), channels.patience, catalog, require):
                 errors[error.message] = error
@@ -230,37 +233,30 @@ def _send_all(
     catalog: Catalog | None,
     require: Callable[[], None],
 ) -> Iterator[UserError]:
-    """Send messages. One that is refused does not hold up the next, but when the channel is down they can wait."""
+    """Send messages, and yield what failed: a refused one delays no other, but a channel that is down the rest."""
     start = time.monotonic()
     for message in waiting:
+        again = Retrying(
+            before=lambda _: require(),
+            retry=retry_if_exception_type(TemporaryError),
+            wait=wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
+            stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
+            reraise=True,
+        )
         try:
-            again = Retrying(
-                before=lambda _: require(),
-                retry=retry_if_exception_type(TemporaryError),
-                wait=_pause,
-                stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
-                reraise=True,
-            )
-            refused = again(message.try_once)
+            refused = again(message.send)
         except LeaseLostError:
             raise
         except UserError as error:
-            if catalog:
-                lacking = ", ".join(message.recipients) if message.is_partly_delivered else None
-                outbox.record_failed_attempt(catalog, message.entries, message.attempts, error.message, lacking)
             yield error
-            if isinstance(error, ChannelDownError):
+            if isinstance(error, NoAnswerError):
                 return
             continue
-        if refused:
-            yield refused
         if catalog:
             outbox.mark_delivered(catalog, message.entries, channel)
         log.info("%s: sent %s", channel, message)
-
-
-def _pause(state: RetryCallState) -> float:
-    """Return how long to wait: twice as long each time, or longer if the channel asks for it."""
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, TemporaryError) else 0.0
-    return max(asked, wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)(state))
+        if refused:
+            yield UserError(
+                f"The mail server refused {counted(refused, 'recipient')} of {message}, and the others have the mail",
+                "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO: this mail is not sent again",
+            )

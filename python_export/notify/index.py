@@ -1,7 +1,6 @@
 """Writes versions.json for programs and index.html for people: the current versions of all datasets of an export root.
 
 Both are functions of the manifests, so a run repairs what a dead one has left, and `export verify` can compare them.
-The deliveries of weeks are written with them, after the last version and before readers are notified.
 """
 
 import json
@@ -12,7 +11,6 @@ from itertools import chain
 
 from python_export.csv.bucket import READS_AT_ONCE
 from python_export.notify.messages import TEMPLATES
-from python_export.publishing import deliveries
 from python_export.publishing.audit import CheckResult
 from python_export.publishing.layout import FEED, INDEX
 from python_export.publishing.manifest import Manifest, outdated, paths, readable
@@ -24,26 +22,21 @@ FORMAT = 1
 
 
 def write(target: Target) -> list[Manifest]:
-    """Write the files that differ from what is published, and the due deliveries; return the listed manifests."""
-    # First: deliveries.write needs what was there before the manifests are read.
-    delivered = deliveries.newest_numbers(target)
+    """Write the files that differ from what is published; return the listed manifests."""
     listed = current(target)
     for path, content in _differing(target, listed):
         if path in (FEED, INDEX):
             target.put(path, content)
         else:
             point_to_newest(target, path.partition("/")[0])
-    deliveries.write(target, listed, delivered)
     return listed
 
 
 def audit(target: Target) -> list[CheckResult]:
-    """Verify that both files list what is published, and the newest deliveries too."""
-    listed = current(target)
-    differing = [path for path, _ in _differing(target, listed)]
+    """Verify that both files list what is published."""
+    differing = [path for path, _ in _differing(target, current(target))]
     issue = "it is missing or does not list what is published; the next export writes it again"
-    files = [CheckResult(path, (issue,) if path in differing else ()) for path in (FEED, INDEX)]
-    return [*files, deliveries.audit(target, listed)]
+    return [CheckResult(path, (issue,) if path in differing else ()) for path in (FEED, INDEX)]
 
 
 def current(target: Target) -> list[Manifest]:
@@ -83,7 +76,7 @@ def _differing(target: Target, listed: Sequence[Manifest]) -> Iterator[tuple[str
 def _feed(listed: Sequence[Manifest]) -> str:
     datasets: dict[str, list[dict[str, object]]] = {}
     for manifest in listed:
-        version = {name: getattr(manifest, name) for name in ("week", "version", "rows", "bytes", "sha256")}
+        version = {name: getattr(manifest, name) for name in ("week", "version", "delivery", "rows", "bytes", "sha256")}
         version |= {"file": f"{manifest.path}/{manifest.file}", "published_at": manifest.created_at}
         if manifest.files:
             version["files"] = [asdict(one) | {"file": f"{manifest.path}/{one.file}"} for one in manifest.files]

@@ -5,8 +5,8 @@ The figures in mail, webhook and report are those of the manifest alone.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from decimal import Decimal
 from email.message import EmailMessage
@@ -18,14 +18,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv.exact import EXACT
 from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import channels, outbox
-from python_export.notify.channels import TemporaryError
 from python_export.notify.outbox import Entry
-from python_export.publishing import deliveries
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.target import Target
@@ -46,7 +43,10 @@ TEMPLATES.filters |= {
 # What LAKEHOUSE_ALERT_TO gets, each kind in a mail without others.
 FOR_OPERATORS = (outbox.ALERT, outbox.ALARM)
 # What a webhook gets of a manifest.
-IN_WEBHOOK = ("dataset", "version", "supersedes", "rows", "control_totals", "bytes", "sha256", "created_at")
+IN_WEBHOOK = (
+    *("dataset", "version", "delivery", "supersedes"),
+    *("rows", "control_totals", "bytes", "sha256", "created_at"),
+)
 
 
 @dataclass(frozen=True)
@@ -146,74 +146,36 @@ Announcements = dict[str, Announcement]
 """The announcements of versions, by the keys of their outbox rows."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Message:
     """What a channel has to take, and the rows of the outbox that it delivers.
 
-    A mail is for `recipients`; `send` gives it to them and returns the codes of those that were refused. `refused` are
-    those that the server refuses for good.
+    `send` gives it to the channel; of a mail it returns how many recipients were refused.
     """
 
     entries: list[Entry]
-    send: Callable[[list[str]], dict[str, int] | None]
-    recipients: list[str] = field(default_factory=list)
-    is_partly_delivered: bool = False
-    refused: list[str] = field(default_factory=list)
-    attempts: int = 0
+    send: Callable[[], int | None]
 
     def __str__(self) -> str:
         """Return what it holds, for instance `2 versions of 2026-W46`."""
         kinds = Counter(entry.kind for entry in self.entries)
         return f"{' and '.join(counted(count, kind) for kind, count in kinds.items())} of {self.entries[0].week}"
 
-    def try_once(self) -> UserError | None:
-        """Send it, and return an error if recipients were refused for good, while others have it.
 
-        Raises:
-            UserError: no recipient has it.
-            TemporaryError: some recipients may get it later.
-        """
-        self.attempts += 1
-        codes = self.send(self.recipients) or {}
-        later = [address for address, code in codes.items() if code < channels.PERMANENT_FROM]
-        self.refused += [address for address in codes if address not in later]
-        self.is_partly_delivered |= len(codes) < len(self.recipients)
-        if later:
-            self.recipients = later
-            raise TemporaryError(f"The mail server defers {', '.join(later)}", "`lakehouse export notify` tries again")
-        if not self.refused:
-            return None
-        error = UserError(
-            f"The mail server refused {len(self.refused)} recipients for good: {', '.join(self.refused)}",
-            "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO; who has the mail does not get it again",
-        )
-        if self.is_partly_delivered:
-            return error
-        raise error
-
-
-def _by_week(pending: Iterable[Entry], apart: Callable[[Entry], str | None]) -> Iterator[list[Entry]]:
-    """Yield pending rows in groups: by week, alerts and alarms by kind, and by the text that `apart` returns."""
+def _by_week(pending: Iterable[Entry], single: Collection[str] = ()) -> Iterator[list[Entry]]:
+    """Yield pending rows in groups: by week, alerts and alarms by kind, each row of a `single` kind alone."""
 
     def key(entry: Entry) -> tuple[str, str, str]:
-        return entry.week or "", entry.kind if entry.kind in FOR_OPERATORS else "", apart(entry) or ""
+        kind = entry.kind if entry.kind in FOR_OPERATORS else ""
+        return entry.week or "", kind, entry.idempotency_key if kind in single else ""
 
     return (list(group) for _, group in groupby(sorted(pending, key=key), key))
 
 
 def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
-    """Yield a mail per week of what is pending, for each set of recipients that it waits for.
-
-    Alerts and alarms have separate mails. An alert needs no target.
-    """
-    for entries in _by_week(pending, lambda entry: entry.waiting_for):
-        waiting_for = entries[0].waiting_for
-        recipients = smtp.alerts if entries[0].kind in FOR_OPERATORS else smtp.recipients
-        mail = _mail(smtp, target, by_key, entries)
-        # A recipient who was removed from the variable does not wait any more.
-        waiting = [address for address in recipients if not waiting_for or address in waiting_for.split(", ")]
-        send = partial(channels.send, smtp, mail) if waiting else (lambda _: None)
-        yield Message(entries, send, waiting, bool(waiting_for))
+    """Yield a mail per week of what is pending; alerts and alarms have separate mails. An alert needs no target."""
+    for entries in _by_week(pending):
+        yield Message(entries, partial(channels.send, smtp, _mail(smtp, target, by_key, entries)))
 
 
 def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: list[Entry]) -> EmailMessage:
@@ -270,16 +232,12 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
 
 def calls(webhook: Webhook, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
     """Yield a call per week of what is pending, and one per alert and alarm. An alert needs no target."""
-    for entries in _by_week(pending, lambda entry: entry.idempotency_key if entry.kind in FOR_OPERATORS else None):
+    for entries in _by_week(pending, single=FOR_OPERATORS):
         if target is None or entries[0].kind in FOR_OPERATORS:
             key, body = entries[0].idempotency_key, _line(entries[0])
         else:
             key, body = _id(entries), _delivery(target, by_key, entries)
-
-        def post(_: list[str], key: str = key, body: dict[str, Any] = body) -> None:
-            channels.post(webhook, key, body)
-
-        yield Message(entries, post)
+        yield Message(entries, partial(channels.post, webhook, key, body))
 
 
 def _line(entry: Entry) -> dict[str, Any]:
@@ -292,12 +250,11 @@ def _line(entry: Entry) -> dict[str, Any]:
 def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> dict[str, Any]:
     week, at = entries[0].week or "", max(entry.recorded_at for entry in entries)
     bodies: dict[str, list[dict[str, Any]]] = {"versions": [], "withdrawn": [], "notices": []}
-    manifests = []
     for entry in entries:
         text = {"dataset": entry.dataset, "text": entry.error}
         if entry.kind == outbox.VERSION:
             announcement = by_key[entry.idempotency_key]
-            manifests.append(manifest := announcement.manifest)
+            manifest = announcement.manifest
             facts = {name: getattr(manifest, name) for name in IN_WEBHOOK} | {"news": announcement.changes}
             files = [asdict(file) | _links(target, f"{manifest.path}/{file.file}") for file in manifest.files]
             bodies["versions"].append(facts | _links(target, f"{manifest.path}/{manifest.file}") | {"files": files})
@@ -306,10 +263,8 @@ def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> di
             bodies["withdrawn"].append(text | version)
         else:
             bodies["notices"].append(text)
-    withdrawn = ((entry.dataset, entry.version) for entry in entries if entry.kind == outbox.WITHDRAWN)
-    path = deliveries.newest_with(target, week, manifests, withdrawn)
-    return {"event": "delivery", "week": week, "at": at.isoformat()} | _links(target, path) | bodies
+    return {"event": "delivery", "week": week, "at": at.isoformat()} | bodies
 
 
-def _links(target: Target, path: str | None) -> dict[str, Any]:
-    return {"path": path and target.address(path), "link": path and target.link(path)}
+def _links(target: Target, path: str) -> dict[str, Any]:
+    return {"path": target.address(path), "link": target.link(path)}

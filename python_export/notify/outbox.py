@@ -6,7 +6,7 @@ get their rows from what is under the export root, so one that a crash left with
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -46,11 +46,7 @@ class Entry:
     recorded_at: Annotated[datetime, "when the row was written"]
     mail: Annotated[str, "pending, delivered, dropped, no channel, or withdrawn before it was delivered"]
     webhook: Annotated[str, "the same"]
-    failed_attempts: Annotated[int, "how often a channel did not take the message"] = 0
-    last_error: Annotated[str | None, "why it did not, the last time"] = None
-    settled_at: Annotated[datetime | None, "since when nothing is pending"] = None
     export_root: Annotated[str | None, "of a version: the address of its root"] = None
-    waiting_for: Annotated[str | None, "recipients that the mail is pending for, if others have it"] = None
 
     @property
     def path(self) -> str:
@@ -130,7 +126,7 @@ def record_versions(catalog: Catalog, target: Target, channels: Channels, unread
         # A version that is withdrawn before readers have heard of it is not announced.
         for key in {key.removeprefix(f"{WITHDRAWN}/") for key in added.keys() - remaining.keys()} & remaining.keys():
             states: dict[str, Any] = {name: WITHDRAWN for name in CHANNELS if getattr(remaining[key], name) == PENDING}
-            remaining[key] = _settled(replace(remaining[key], **states, waiting_for=None))
+            remaining[key] = replace(remaining[key], **states)
         return {**added, **remaining}
 
     if new:
@@ -146,7 +142,7 @@ def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
 def record_notices(
     catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str]
 ) -> None:
-    """Add the new notices, and those in which a number has become longer, as from 99 to 100.
+    """Add the new notices; another number alone, as 31 in place of 30, makes no new one.
 
     `weeks` are those that the notices are complete for: a delivered one that they lack is over. It loses its row, so
     that it is new when it comes back.
@@ -158,21 +154,15 @@ def record_notices(
     }
 
     def record(rows: dict[str, Entry]) -> dict[str, Entry]:
-        known: dict[str, str] = {}
-        mended = set()
-        for key, row in rows.items():
-            name = "/".join(key.split("/")[:4])
-            if name in by_name:
-                known[name] = row.error or ""
-            elif key.startswith(root) and row.week in checked and not row.is_pending:
-                mended.add(key)
+        names = {key: key.rpartition("/")[0] for key in rows if key.startswith(root)}
+        over = {key for key, name in names.items() if name not in by_name and rows[key].week in checked}
         new = {
             key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, **_states(channels))
             for name, notice in by_name.items()
-            if name not in known or _has_more_digits(known[name], notice.text)
+            if name not in names.values()
             for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
         }
-        return {key: row for key, row in rows.items() if key not in mended} | new
+        return {key: row for key, row in rows.items() if key not in over or row.is_pending} | new
 
     if by_name or checked:
         TABLE.change(catalog, record)
@@ -187,12 +177,6 @@ def record_alarms(catalog: Catalog, target: Target, week: str, texts: Mapping[st
         for key in [f"{ALARM}/{root_id(target)}/{week}/{dataset}"]
     }
     TABLE.change(catalog, lambda rows: new | rows)
-
-
-def _has_more_digits(before: str, after: str) -> bool:
-    """Return whether a number of a notice has more digits than in the earlier notice of the same words."""
-    lengths = ([len(re.sub(r"[.].*|\D", "", number)) for number in MOVING.findall(text)] for text in (before, after))
-    return any(new > old for old, new in zip(*lengths, strict=False))
 
 
 def belongs_to(target: Target, entry: Entry) -> bool:
@@ -220,49 +204,20 @@ def missing_versions(catalog: Catalog, target: Target) -> list[Entry]:
 
 
 def mark_delivered(catalog: Catalog, group: Iterable[Entry], channel: Channel) -> None:
-    """Record that a channel has delivered these rows."""
-    delivered: dict[str, Any] = {channel: DELIVERED} | ({"waiting_for": None} if channel == "mail" else {})
-    _update(catalog, (entry.idempotency_key for entry in group), lambda entry: replace(entry, **delivered))
-
-
-def record_failed_attempt(
-    catalog: Catalog, group: Iterable[Entry], attempts: int, error: str, waiting_for: str | None
-) -> None:
-    """Record that a channel did not take these rows, or that a mail is pending for some recipients."""
-    _update(
-        catalog,
-        (entry.idempotency_key for entry in group),
-        lambda entry: replace(
-            entry,
-            failed_attempts=entry.failed_attempts + attempts,
-            last_error=error,
-            waiting_for=waiting_for or entry.waiting_for,
-        ),
-    )
-
-
-def requeue(catalog: Catalog, keys: Iterable[str], channels: Channels) -> None:
-    """Make rows pending for all channels again, delivered or not."""
-    _update(catalog, keys, lambda entry: replace(entry, **_states(channels), waiting_for=None))
+    """Record that a channel has accepted the message of these rows."""
+    _mark(catalog, {entry.idempotency_key for entry in group}, {channel: DELIVERED})
 
 
 def drop(catalog: Catalog, keys: Iterable[str]) -> None:
-    """Mark rows as dropped: they are delivered to no one."""
-    dropped: dict[str, Any] = dict.fromkeys(CHANNELS, DROPPED)
-    _update(catalog, keys, lambda entry: replace(entry, **dropped, waiting_for=None))
+    """Mark rows as dropped: they are not delivered, and `export verify` does not miss their versions."""
+    _mark(catalog, {*keys}, dict.fromkeys(CHANNELS, DROPPED))
+
+
+def _mark(catalog: Catalog, keys: Container[str], states: dict[str, Any]) -> None:
+    TABLE.change(
+        catalog, lambda rows: {key: replace(row, **states) if key in keys else row for key, row in rows.items()}
+    )
 
 
 def _states(channels: Channels) -> dict[str, Any]:
     return {name: PENDING if getattr(channels, field) else NO_CHANNEL for name, field in CHANNELS.items()}
-
-
-def _update(catalog: Catalog, keys: Iterable[str], change: Callable[[Entry], Entry]) -> None:
-    chosen = {*keys}
-    TABLE.change(
-        catalog, lambda rows: {key: _settled(change(row)) if key in chosen else row for key, row in rows.items()}
-    )
-
-
-def _settled(entry: Entry) -> Entry:
-    """Return a row with the time since when nothing of it is pending."""
-    return replace(entry, settled_at=None if entry.is_pending else entry.settled_at or datetime.now(UTC))

@@ -9,10 +9,9 @@ from urllib.parse import quote
 from python_export.csv.bucket import ABANDONED_AFTER
 
 MANIFEST = "manifest.json"
-REPORTS, DELIVERIES = "reports", "deliveries"
+REPORTS = "reports"
 FEED, INDEX = "versions.json", "index.html"
 VERSION = re.compile(r"(?P<dataset>\w+)/(?P<week>\d{4}-W\d\d)/v(?P<number>[1-9]\d*)")
-DELIVERY = re.compile(rf"{DELIVERIES}/\d{{4}}-W\d\d/[1-9]\d*\.json")
 # What only this project writes, and what clean-up may delete. Others use a bucket and a directory too.
 UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[0-9a-f]{16})/[^/]+")
 UNFINISHED = re.compile(r"\.[^.]+\.(json|html)\.[0-9a-f]{8}")

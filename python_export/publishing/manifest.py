@@ -68,16 +68,16 @@ class Withdrawn:
 class Manifest:
     """The content of manifest.json, in this order.
 
-    `rows` does not count the header; control totals are exact decimal
-    text, `totals_by` has them and the rows by the values of some columns; the snapshot id is text because it exceeds
-    what JSON readers hold exactly. `difference` counts the rows that the superseded version has otherwise,
-    `quarantined` the week's events that quality rules keep out, also by reason, `late` those of which the first record
-    is from after its end, `dead_letters` the records stamped in the week, of the topics that the dataset comes from,
-    that could not be decoded. `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the
-    number of rows that may hold personal data by what was found where. `k_anonymity` is the smallest number of distinct
-    persons per combination of the values of `quasi_identifiers`, None without these or where no column names the
-    person of a row. `persons` are the columns that name the person of a row, each with the kinds of persons. Older
-    versions lack some of what has a default here.
+    `delivery` is the same in the versions of a week that one run published. `rows` does not count the header; control
+    totals are exact decimal text, `totals_by` has them and the rows by the values of some columns; the snapshot id is
+    text because it exceeds what JSON readers hold exactly. `difference` counts the rows that the superseded version has
+    otherwise, `quarantined` the week's events that quality rules keep out, also by reason, `late` those of which the
+    first record is from after its end, `dead_letters` the records stamped in the week, of the topics that the dataset
+    comes from, that could not be decoded. `pii_scan_off` has the columns that were not looked through and why,
+    `withheld_rows` the number of rows that may hold personal data by what was found where. `k_anonymity` is the
+    smallest number of distinct persons per combination of the values of `quasi_identifiers`, None without these or
+    where no column names the person of a row. `persons` are the columns that name the person of a row, each with the
+    kinds of persons. Older versions lack some of what has a default here.
     """
 
     manifest_format: int = FORMAT
@@ -88,6 +88,8 @@ class Manifest:
     window_start: str
     window_end: str
     version: int
+    # `<week>-<n>`; None in versions of releases before 0.7.
+    delivery: Annotated[str | None, StringConstraints(pattern=r"^\d{4}-W\d\d-[1-9]\d*$")] = None
     supersedes: int | None
     reason: str = ""
     # Why another version was published of a dataset that has one per week; None if it was not.
@@ -209,6 +211,12 @@ def readable(
         except ManifestError as error:
             if unreadable is not None:
                 unreadable.append(error)
+
+
+def next_delivery(target: Target, week: str) -> str:
+    """Return the name of a week's next delivery, `<week>-<n>`: n is one more than the highest of its manifests."""
+    named = [manifest.delivery for manifest in published(target, week=week, with_withdrawn=True) if manifest.delivery]
+    return f"{week}-{max((int(name.rpartition('-')[2]) for name in named), default=0) + 1}"
 
 
 def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | None:

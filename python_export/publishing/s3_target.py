@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from python_common.errors import UserError
 from python_export.csv.bucket import Bucket
-from python_export.publishing.layout import DELIVERIES, DELIVERY, MANIFEST, UPLOAD, VERSION, Layout
+from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, Layout
 
 # An object that is always there, by which a store shows that it refuses to write it again.
 CONDITIONAL = ".lakehouse-conditional-writes"
@@ -45,10 +45,6 @@ class S3Target(Layout, Bucket):
         """Return the versions that have a manifest, and when it was written."""
         manifests = ((*path.rpartition("/"), written) for path, written in self._objects(under))
         return {path: written for path, _, name, written in manifests if name == MANIFEST and VERSION.fullmatch(path)}
-
-    def deliveries(self) -> list[str]:
-        """Return where the deliveries of all weeks are."""
-        return [path for path, _ in self._objects(f"{DELIVERIES}/") if DELIVERY.fullmatch(path)]
 
     def folder(self) -> str:
         """Return a folder with a random name, so that no two uploads write the same object."""
@@ -91,11 +87,6 @@ class S3Target(Layout, Bucket):
     def put(self, path: str, content: bytes) -> None:
         """Write an object outside of versions, in the place of one that is there."""
         self._call("put_object", Key=self._key(path), Body=content, **_content_type(path))
-
-    def create(self, path: str, content: bytes) -> None:
-        """Write an object that is never replaced; FileExistsError if there is another one."""
-        self._require_conditional_writes()
-        self._commit(content, path)
 
     def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
         """Put a manifest, if any, in the place of a version's; delete its other objects, or `only` those of a name."""

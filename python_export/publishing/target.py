@@ -20,7 +20,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lock import lock
 from python_common.private_files import for_readers, sync, write
-from python_export.publishing.layout import DELIVERIES, DELIVERY, FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
+from python_export.publishing.layout import FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
 
 # The staging area of a root that readers may enter, unlike this.
@@ -54,11 +54,6 @@ class LocalTarget(Layout):
             for path in self.root.glob(f"{under or '[!.]*/'}*/v*")
             if VERSION.fullmatch(name := str(path.relative_to(self.root)))
         }
-
-    def deliveries(self) -> list[str]:
-        """Return where the deliveries of all weeks are."""
-        paths = (str(path.relative_to(self.root)) for path in self.root.glob(f"{DELIVERIES}/*/*"))
-        return [path for path in paths if DELIVERY.fullmatch(path)]
 
     def folder(self) -> str:
         """Return the empty string: a version is renamed as a whole, so its files need no separate folder."""
@@ -104,12 +99,6 @@ class LocalTarget(Layout):
         self._open(file.parent)
         write(file, content, for_readers(0o666))
 
-    def create(self, path: str, content: bytes) -> None:
-        """Write a file that is never replaced; FileExistsError if there is one."""
-        file = self.root / path
-        self._open(file.parent)
-        write(file, content, for_readers(0o444), replaces=False)
-
     def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
         """Replace the manifest of a version by one, if any; delete its other files, or `only` the one of a name."""
         directory = self.root / path
@@ -154,7 +143,7 @@ class LocalTarget(Layout):
             # Its writer died before it could forbid to write it.
             if version.stat().st_mode & 0o200:
                 version.chmod(for_readers(0o555))
-        patterns = [*(f"{folder}.*" for folder in folders), f"{DELIVERIES}/*/.*", f".{FEED}.*", f".{INDEX}.*"]
+        patterns = [*(f"{folder}.*" for folder in folders), f".{FEED}.*", f".{INDEX}.*"]
         for file in chain.from_iterable(map(self.root.glob, patterns)):
             # Its writer may rename it at any time.
             with suppress(FileNotFoundError):

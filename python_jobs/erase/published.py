@@ -74,7 +74,7 @@ def targets(settings: Settings, catalog: Catalog) -> tuple[list[Target], list[st
                 if root in used or paths(other):
                     opened.append(other)
         elif root in used:
-            missing.append(f"{root} is missing; `lakehouse export outbox drop` removes versions that are deleted")
+            missing.append(f"{root} is missing; if it was deleted on purpose, delete its rows of ops.export_outbox")
     return opened, missing
 
 

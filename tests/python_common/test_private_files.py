@@ -1,5 +1,7 @@
 """What commands write is their user's alone; what they publish follows the umask of their caller."""
 
+import errno
+import os
 import stat
 import subprocess
 import sys
@@ -57,6 +59,21 @@ def test_a_file_that_was_open_is_replaced_by_a_private_one(tmp_path: Path) -> No
     private_files.write(path, "new")
     assert (path.read_text(), mode(path)) == ("new", 0o600)
     assert [file.name for file in tmp_path.iterdir()] == ["env"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_is_never_replaced_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    file = private_files.write(tmp_path / "file", "first", mode=0o444, replaces=False)
+    with pytest.raises(FileExistsError):
+        private_files.write(file, "second", replaces=False)
+    assert (file.read_text(), mode(file)) == ("first", 0o444)
+    assert [*tmp_path.iterdir()] == [file]
 
 
 @pytest.fixture

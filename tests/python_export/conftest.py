@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from python_export.cli import outbox, run, versions
+from python_export.cli import run, versions
 from python_export.datasets.snapshot import Source
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
@@ -59,7 +59,7 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return a function that runs `lakehouse export` with settings, and with another environment if one is given."""
 
     def run_command(settings: Settings, *arguments: str, env: dict[str, str] | None = None) -> Result:
-        for module in (outbox, run, versions):
+        for module in (run, versions):
             monkeypatch.setattr(module, "from_environment", lambda env=None: settings)
             if env is not None:
                 monkeypatch.setattr(module, "environment", lambda: env)

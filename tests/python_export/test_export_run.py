@@ -451,6 +451,7 @@ def test_same_data_is_one_version_and_late_data_the_next(settings: Settings, sho
     land([*rows, (2000, MONDAY, "late", *[None] * 5)])
     second = export(settings, shop)
     assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
+    assert [one.manifest.delivery for one in (first, second)] == ["2020-W53-1", "2020-W53-2"]
     assert second.manifest.rows == first.manifest.rows + 1
     assert second.manifest.difference == {"added": 1, "removed": 0, "changed": 0}
     assert file_of(first).read_bytes() == files["events/2020-W53/v1/events_2020-W53_v1.csv"]

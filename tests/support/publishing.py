@@ -78,11 +78,6 @@ def after_its_rename(owner: type, name: str) -> None:
     setattr(owner, name, die_after_the_rename)
 
 
-def before_its_link(owner: type, name: str) -> None:
-    """Have the process die in a step that ends with a link, before that."""
-    Path.hardlink_to = die
-
-
 POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
     "local": {
         "before the version": (before, LocalTarget, "add"),
@@ -91,16 +86,11 @@ POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
         "between version and pointer": (after, LocalTarget, "add"),
         "within the pointer": (before_its_rename, LocalTarget, "put"),
         "after the pointer": (after, LocalTarget, "put"),
-        "between version and delivery": (before, LocalTarget, "create"),
-        "within the delivery": (before_its_link, LocalTarget, "create"),
-        "after the delivery": (after, LocalTarget, "create"),
     },
     "s3": {
         "before the manifest": (before, S3Target, "_commit"),
         "between version and pointer": (after, S3Target, "add"),
         "after the pointer": (after, S3Target, "put"),
-        "between version and delivery": (before, S3Target, "create"),
-        "after the delivery": (after, S3Target, "create"),
     },
 }
 
@@ -167,11 +157,4 @@ def read_all_the_while(settings: Settings, stop: Any, connection: Connection) ->
             sha256 = hashlib.sha256(content).hexdigest()
             if sha256 != manifest["sha256"] or seen.setdefault(path, sha256) != sha256:
                 wrong.add(f"{path}: another content")
-        for path in target.deliveries():
-            try:
-                named = json.loads(target.read(path))["datasets"]
-                for version in named:
-                    target.read(version["manifest"])
-            except (FileNotFoundError, ValueError) as error:
-                wrong.add(f"{path}: {type(error).__name__}")
     connection.send((len(seen), sorted(wrong)))

@@ -1,8 +1,6 @@
 """Channels that refuse, are away, are busy or are configured wrongly: on a real mail server and a real HTTP server."""
 
 import ssl
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,64 +35,56 @@ def test_a_refused_message_does_not_hold_up_the_next(site: Site, mailbox: Mailbo
     assert mailbox.subjects == [f"{NEXT_WEEK}: 1 file published"]
     assert [body["week"] for _, body in webhook.received] == [NEXT_WEEK]
     refused, delivered = site.entries
-    assert (refused.mail, refused.webhook, refused.failed_attempts) == ("pending", "pending", 2)
-    assert (delivered.mail, delivered.webhook, delivered.failed_attempts) == ("delivered", "delivered", 0)
+    assert (refused.mail, refused.webhook) == ("pending", "pending")
+    assert (delivered.mail, delivered.webhook) == ("delivered", "delivered")
 
 
-def test_a_mail_that_some_recipients_cannot_have_is_sent_to_the_others_once(site: Site, mailbox: Mailbox) -> None:
-    env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"}
-    for week in (WEEK, NEXT_WEEK):
-        site.publish("a", week)
-    [error] = site.notify(env)
-    assert "refused 1 recipients for good: gone@example.com" in error
-    assert site.notify(env) == []
-    assert len(mailbox.mails) == 2
-
-
-def test_a_recipient_who_is_tried_later_gets_the_mail_and_the_others_get_it_once(site: Site, mailbox: Mailbox) -> None:
-    env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com, gone@example.com"}
+def test_a_partly_refused_mail_is_not_sent_again(site: Site, mailbox: Mailbox) -> None:
     site.publish("a")
-    mailbox.later = 1
-    [error] = site.notify(env | NO_TIME)
-    assert "defers later@example.com" in error
-    [entry] = site.entries
-    assert (entry.mail, entry.waiting_for) == ("pending", "later@example.com")
-    # The next run begins by asking for this one alone, and asks again while there is time.
-    mailbox.later = 2
+    [error] = site.notify(mailbox.env | {"LAKEHOUSE_SMTP_TO": "gone@example.com"})
+    assert "did not take the mail (SMTPRecipientsRefused 550)" in error
+    [error] = site.notify(env := mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"})
+    assert error.startswith(f"The mail server refused 1 recipient of 1 version of {WEEK}")
+    assert "gone" not in error
     assert site.notify(env) == []
-    [entry] = site.entries
-    assert (entry.mail, entry.waiting_for, entry.failed_attempts) == ("delivered", None, 1)
-    assert mailbox.accepted_for == [["a@example.com"], ["later@example.com"]]
-    assert len({mail["Message-ID"] for mail in mailbox.mails}) == 1
-
-
-def test_a_recipient_who_left_the_list_is_not_waited_for(site: Site, mailbox: Mailbox) -> None:
-    site.publish("a")
-    mailbox.later = 1
-    site.notify(mailbox.env | NO_TIME | {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com"})
-    assert site.notify(mailbox.env) == []
-    assert [entry.mail for entry in site.entries] == ["delivered"]
     assert mailbox.accepted_for == [["a@example.com"]]
 
 
-def test_what_a_dead_mail_server_did_not_take_is_taken_later(site: Site, mailbox: Mailbox) -> None:
+def test_a_deferred_message_is_sent_again_whole(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
+    """In the run while there is time, else by the next one."""
+    env = mailbox.env | {"LAKEHOUSE_SMTP_TO": "later@example.com", "LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    for content, time, errors in (("a", {}, 0), ("b", NO_TIME, 2)):
+        site.publish(content)
+        mailbox.later = webhook.busy = 1
+        assert len(site.notify(env | time)) == errors
+    assert [(entry.mail, entry.webhook) for entry in site.entries] == [("delivered",) * 2, ("pending",) * 2]
+    assert site.notify(env) == []
+    assert (len(mailbox.mails), len(webhook.received), webhook.asked) == (2, 2, 4)
+
+
+def test_a_channel_without_an_answer_is_asked_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
     for week in (WEEK, NEXT_WEEK):
         site.publish("a", week)
-    nowhere = mailbox.env | dead_smtp()
-    for run_number in (1, 2):
-        [error] = site.notify(nowhere)
-        assert "does not answer (Connection refused)" in error
-        entry, waiting = site.entries
-        assert (entry.mail, entry.failed_attempts) == ("pending", run_number)
-        # A server that is down is not asked again for every mail.
-        assert (waiting.mail, waiting.failed_attempts) == ("pending", 0)
-    # A channel that is configured no longer still owes.
+    env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    webhook.status = 0
+    mail, call = site.notify(env | dead_smtp())
+    assert "does not answer (Connection refused)" in mail
+    assert "does not answer (RemoteProtocolError)" in call
+    assert webhook.asked == 1
+    webhook.status = 200
+    assert site.notify(env) == []
+    assert len(mailbox.mails) == len(webhook.received) == 2
+
+
+def test_a_channel_that_is_gone_keeps_its_messages(site: Site, mailbox: Mailbox) -> None:
+    site.publish("a")
+    assert len(site.notify(mailbox.env | dead_smtp())) == 1
+    give_up = "`update ops.export_outbox set mail = 'no channel' where mail = 'pending'`"
     assert site.notify({}) == [
-        "2 messages wait for a mail that is no longer configured."
-        " Configure it, or drop them by `lakehouse export outbox drop`."
+        f"1 messages wait for a mail that is no longer configured. Configure it, or give them up: {give_up}."
     ]
     assert site.notify(mailbox.env) == []
-    assert len(mailbox.mails) == 2
+    assert len(mailbox.mails) == 1
 
 
 def test_the_command_reports_a_failed_notification_and_exits_with_3(
@@ -104,25 +94,6 @@ def test_the_command_reports_a_failed_notification_and_exits_with_3(
     result = export(site.settings, "notify", env=dead_smtp())
     assert result.exit_code == 3
     assert "a notification failed: The mail server at 127.0.0.1:" in caplog.text
-
-
-def test_a_busy_webhook_is_retried_after_the_time_it_names(site: Site, webhook: Calls) -> None:
-    site.publish("a")
-    env = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
-    webhook.busy = ["1"]
-    assert site.notify(env) == []
-    first, second = webhook.asked_at
-    assert second - first >= 1
-    # A digit to Python, and no number of seconds.
-    site.publish("of another busy answer")
-    webhook.busy = ["\u00b2"]
-    assert site.notify(env) == []
-    # What would take longer than the run has is left to the next one.
-    site.publish("b")
-    webhook.busy = [format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)]
-    [error] = site.notify(env)
-    assert "answered 429" in error
-    assert len(webhook.asked_at) == 5
 
 
 def test_a_mail_server_with_tls_and_a_login(site: Site, tmp_path: Path) -> None:

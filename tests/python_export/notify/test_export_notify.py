@@ -4,16 +4,14 @@ import json
 import re
 import shutil
 import threading
-from dataclasses import fields, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
-from functools import partial
 from pathlib import Path
-from typing import get_type_hints
+from typing import Annotated, get_type_hints
 
 import pytest
 from click.testing import Result
-from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
@@ -125,7 +123,6 @@ def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
         assert error.startswith("The webhook at http://127.0.0.1 answered 500")
         assert "secret" not in error
     assert len(errors) == 1
-    assert {entry.failed_attempts for entry in site.entries} == {1}
     webhook.status = 200
     for _ in range(2):
         assert site.notify(env) == []
@@ -138,26 +135,10 @@ def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
     assert len({headers["Idempotency-Key"] for headers, _ in webhook.received}) == 2
 
 
-def test_a_call_is_of_a_week_also_if_a_recipient_of_its_mail_is_waited_for(
-    site: Site, mailbox: Mailbox, webhook: Calls
-) -> None:
-    recipients = {"LAKEHOUSE_SMTP_TO": "a@example.com, later@example.com", "LAKEHOUSE_WEBHOOK_URL": webhook.url}
-    env = mailbox.env | NO_TIME | recipients
-    site.publish("a")
-    mailbox.later, webhook.status = 1, 500
-    assert len(site.notify(env)) == 2
-    webhook.status = 200
-    site.publish("b")
-    assert site.notify(env) == []
-    assert len(mailbox.mails) == 3
-    [(_, body)] = webhook.received
-    assert [version["version"] for version in body["versions"]] == [1, 2]
-
-
 def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", (PROJECT_ROOT / "docs/operations.md").read_text(), re.S)[0])
     site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
-    publish_file(site.target, "note\na\n", draft(WEEK), other_formats=["csv.gz"])
+    publish_file(site.target, "note\na\n", replace(draft(WEEK), delivery=f"{WEEK}-1"), other_formats=["csv.gz"])
     site.publish("note\nb\n")
     withdraw(site.target, f"events/{WEEK}/v2", "a wrong price")
     index.write(site.target)
@@ -173,24 +154,6 @@ def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) 
     [file], [documented] = (call["versions"][0]["files"] for call in (body, example))
     file |= {name: documented[name] for name in ("bytes", "sha256")}
     assert body == example
-
-
-def test_a_call_names_no_delivery_that_lacks_its_versions(site: Site, webhook: Calls) -> None:
-    """As after a run that failed: the next one writes the delivery."""
-    env = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
-    site.publish("a")
-    assert site.notify(env) == []
-    index.write(site.target)
-    site.publish("b")
-    assert site.notify(env) == []
-    index.write(site.target)
-    assert site.notify(env, [Notice(WEEK, None, "warning: late")]) == []
-    second = site.target.address(f"deliveries/{WEEK}/2.json")
-    assert [(body["path"], body["link"]) for _, body in webhook.received] == [
-        (None, None),
-        (None, None),
-        (second, None),
-    ]
 
 
 def test_a_notice_is_in_the_mail_of_its_week_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
@@ -355,9 +318,7 @@ def test_a_root_is_the_same_by_every_path_to_it(site: Site, tmp_path: Path) -> N
         assert outbox.key_of(open_target(other), "v1") == site.key("v1")
 
 
-def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes_back(
-    site: Site, mailbox: Mailbox
-) -> None:
+def test_a_notice_is_sent_again_when_it_returns(site: Site, mailbox: Mailbox) -> None:
     def notified(*texts: str) -> int:
         before = len(mailbox.mails)
         notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
@@ -366,18 +327,18 @@ def test_a_notice_is_sent_again_when_a_number_in_it_gets_longer_or_when_it_comes
 
     letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
     assert notified(letters.format("30", "1,000")) == 1
-    assert notified(letters.format("99", "2,000")) == 0
-    assert notified(letters.format("900,000", "1,000,000")) == 1
-    assert notified(letters.format("90,000", "1,000,000"), "other") == 1
-    assert notified("other") == 0
+    # Another number is no news, another name is.
+    assert notified(letters.format("900,000", "1,000,000")) == 0
+    assert notified(letters.format("900,000", "1,000,000"), "v2 of other") == 1
+    assert notified("v2 of other", "v3 of other") == 1
     # Mended, and it comes back; the other one has stayed.
-    assert notified(letters.format("30", "1,000"), "other") == 1
+    assert notified(letters.format("30", "1,000"), "v2 of other") == 1
     assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
     assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
     # A run that failed, or was for another week, does not know what is mended.
     site.alert(mailbox.env)
     assert site.notify(mailbox.env, weeks=[NEXT_WEEK]) == []
-    assert notified(letters.format("30", "1,000"), "other") == 0
+    assert notified(letters.format("30", "1,000"), "v2 of other") == 0
 
 
 def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(site: Site, mailbox: Mailbox) -> None:
@@ -517,43 +478,34 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     assert errors == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
 
 
-def test_rows_are_listed_tried_again_and_dropped(site: Site, mailbox: Mailbox, export: Command) -> None:
-    outbox_command = partial(export, site.settings, "outbox", env=mailbox.env)
-    for week in (WEEK, NEXT_WEEK):
-        site.publish("a", week)
-    site.notify(mailbox.env | dead_smtp())
-    key, other = (site.key(f"events/{week}/v1") for week in (WEEK, NEXT_WEEK))
-    listed = outbox_command("list").output
-    assert key in listed
-    assert "does not answer (Connection refused)" in listed
-
-    assert outbox_command("drop", other).exit_code == 0
+def test_pending_rows_of_release_0_6_are_delivered(site: Site, mailbox: Mailbox) -> None:
+    """Also to recipients who had the mail when others were waited for."""
+    sha256 = site.publish("a").manifest.sha256
+    columns = get_type_hints(outbox.Entry, include_extras=True)
+    of_0_6 = make_dataclass(
+        "Entry",
+        [
+            *((name, columns[name]) for name in columns if name != "export_root"),
+            ("failed_attempts", Annotated[int, "how often a channel did not take the message"]),
+            *((name, Annotated[str | None, name]) for name in ("last_error", "export_root", "waiting_for")),
+        ],
+    )
+    now = datetime.now(UTC)
+    key, notice = site.key(f"events/{WEEK}/v1"), f"notice/{site.key(WEEK)}/0123456789abcdef/{now.isoformat()}"
+    failed = (2, "The mail server defers later@example.com", site.target.address(""), "later@example.com")
+    old = [
+        of_0_6(key, "version", WEEK, "events", 1, sha256, None, now, "pending", "no channel", *failed),
+        of_0_6(notice, "notice", WEEK, None, None, None, "warning: no", now, "pending", "no channel", *failed),
+    ]
+    SmallTable(outbox.TABLE.identifier, of_0_6).change(
+        site.catalog, lambda _: {row.idempotency_key: row for row in old}
+    )
     assert site.notify(mailbox.env) == []
-    assert mailbox.subjects == [f"{WEEK}: 1 file published"]
-    assert key not in outbox_command("list").output
-    assert other in outbox_command("list", "--all").output
-    rows = json.loads(outbox_command("list", "--all", "--json").output)
-    assert {row["key"]: (row["mail"], row["waiting_for"]) for row in rows} == {
-        key: ("delivered", ""),
-        other: ("dropped", ""),
-    }
-
-    assert outbox_command("retry", key, other).exit_code == 0
-    assert [mail["Subject"][:8] for mail in mailbox.mails] == [WEEK, WEEK, NEXT_WEEK]
-    unknown = outbox_command("retry", "events/v1")
-    assert str(unknown.exception).startswith("The outbox has no row events/v1")
-
-
-def test_an_outbox_of_an_older_release_gets_the_columns_it_lacks(catalog: Catalog) -> None:
-    *names, _, last = (field.name for field in fields(outbox.Entry))
-    hints = get_type_hints(outbox.Entry, include_extras=True)
-    older = make_dataclass("Older", [(name, hints[name], None) for name in names])
-    SmallTable(outbox.TABLE.identifier, older).change(catalog, lambda rows: {"old": older("old")})
-    [old] = outbox.entries(catalog)
-    assert (old.idempotency_key, getattr(old, last)) == ("old", None)
-    new = replace(old, idempotency_key="new", last_error="no", export_root="/exports", waiting_for="a@example.com")
-    outbox.TABLE.change(catalog, lambda rows: {**rows, "new": new})
-    assert outbox.TABLE.rows(catalog) == {"old": old, "new": new}
+    [mail] = mailbox.mails
+    assert mail["X-Idempotency-Key"] == f"{key}, {notice}"
+    assert mailbox.accepted_for == [["a@example.com", "b@example.com"]]
+    assert site.notify(mailbox.env) == []
+    assert {entry.idempotency_key: entry.mail for entry in site.entries} == {key: "delivered", notice: "delivered"}
 
 
 def test_the_first_run_with_an_outbox_does_not_announce_all_history(site: Site, mailbox: Mailbox) -> None:

@@ -224,10 +224,6 @@ TOGETHER: list[Plants] = [
         ),
         "pointer lost": (removed("../../latest.json"), ("latest.json: it is missing or damaged",)),
         "feed lost": (removed("../../../versions.json"), (f"versions.json: {NOT_LISTED}",)),
-        "delivery lost": (
-            removed("../../../deliveries/2020-W53/1.json"),
-            ("deliveries: deliveries/2020-W53/1.json is missing; the next export writes it",),
-        ),
         "index edited": (
             edited("../../../index.html", "events_2020-W53_v1.csv", "events_2020-W53_v2.csv"),
             (f"index.html: {NOT_LISTED}",),
@@ -270,7 +266,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
     right = {path: path.read_bytes() for path in version.parents[2].rglob("*") if path.is_file()}
     passed = export(offline_settings, "verify", "--week", "2020-W53")
     assert passed.exit_code == 0
-    checked = (VERSION, "events/latest.json", "versions.json", "index.html", "deliveries")
+    checked = (VERSION, "events/latest.json", "versions.json", "index.html")
     assert passed.output.splitlines() == [f"{path}: OK" for path in checked]
     for faults in [{name: fault} for name, fault in ALONE.items()] + TOGETHER:
         for plant, _ in faults.values():
@@ -278,7 +274,7 @@ def test_a_right_version_passes_and_every_planted_fault_is_reported(
         result = export(offline_settings, "verify")
         assert isinstance(result.exception, UserError), [*faults]
         faulty = {line.partition(": ")[0] for line in result.output.splitlines() if not line.endswith(": OK")}
-        failed, _, named = str(result.exception).partition(" of 5 checks failed: ")
+        failed, _, named = str(result.exception).partition(" of 4 checks failed: ")
         assert (int(failed), set(named.split(". ")[0].split(", "))) == (len(faulty), faulty), [*faults]
         for name, (_, expected) in faults.items():
             assert [line for line in expected if line not in result.output] == [], (name, result.output)
@@ -375,7 +371,7 @@ def test_what_cannot_be_written_again_is_an_issue(
     """No Thrift server answers."""
     publish_lines(offline_settings, hostile_source, right_lines())
     refused = export(offline_settings, "verify", "--rewrite-to", str(tmp_path / "again"))
-    assert str(refused.exception).startswith(f"1 of 6 checks failed: {VERSION} written again. ")
+    assert str(refused.exception).startswith(f"1 of 5 checks failed: {VERSION} written again. ")
     assert [*(tmp_path / "again").iterdir()] == []
 
 
@@ -502,7 +498,7 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
         result = export(offline_settings, "verify", *options)
         assert f"{VERSION}: it was published, and is missing" in result.output, options
         assert isinstance(result.exception, UserError)
-    outbox.drop(catalog, [outbox.key_of(target, VERSION)])
+    catalog.load_table("ops.export_outbox").delete(f"idempotency_key = '{outbox.key_of(target, VERSION)}'")
     assert str(export(offline_settings, "verify").exception).startswith("Nothing is published")
 
 
@@ -519,7 +515,7 @@ def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     assert second.withheld_rows == {"e-mail address in note": 1}
     monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
     result = export(offline_settings, "verify")
-    assert (result.exit_code, result.stdout.count(": OK")) == (0, 6), result.stdout
+    assert (result.exit_code, result.stdout.count(": OK")) == (0, 5), result.stdout
 
     # A row more that the file lacks is still found.
     version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
@@ -543,7 +539,7 @@ def test_a_withdrawn_version_and_an_erased_snapshot_are_no_issues(
     target = open_target(offline_settings)
     withdraw(target, VERSION, "somebody was erased")
     result = export(offline_settings, "verify")
-    assert f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\ndeliveries: " in result.output
+    assert f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\n" in result.output
     index.write(target)
     result = export(offline_settings, "verify")
     assert result.exception is None, result.output
