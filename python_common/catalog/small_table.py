@@ -68,7 +68,10 @@ class SmallTable(Generic[Row]):
             before = self._read(table)
             after = change(before)
             if after != before:
-                arrow = pa.Table.from_pylist([asdict(row) for row in after.values()], schema_to_pyarrow(schema))
+                # Without field ids, columns match by name: an older table may have one that the rows lack.
+                arrow = pa.Table.from_pylist(
+                    [asdict(row) for row in after.values()], schema_to_pyarrow(schema, include_field_ids=False)
+                )
                 (table.overwrite if before else table.append)(arrow)
             return after
 
