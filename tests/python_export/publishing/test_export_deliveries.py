@@ -1,6 +1,5 @@
 """A week as one delivery: its newest delivery names its current versions, and a delivery never changes."""
 
-import errno
 import json
 import os
 from contextlib import nullcontext
@@ -103,27 +102,6 @@ def test_a_delivery_whose_answer_was_lost_is_written(target: Target, monkeypatch
     assert target.deliveries() == [f"deliveries/{OLD}/1.json"]
 
 
-@pytest.mark.parametrize("published_to", ["local"], indirect=True)
-@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
-def test_a_file_system_without_hard_links_gets_deliveries(
-    target: Target, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "link", refuse)
-    publish_version(target, OLD, "a")
-    index.write(target)
-    one = f"deliveries/{OLD}/1.json"
-    assert named(target, one) == [("events", 1)]
-    with pytest.raises(FileExistsError):
-        target.create(one, b"{}")
-    assert named(target, one) == [("events", 1)]
-    file = Path(target.address(one))
-    assert file.stat().st_mode & 0o222 == 0
-    assert [*file.parent.iterdir()] == [file]
-
-
 @pytest.mark.parametrize("content", [b"", b'{"datasets'], ids=["empty", "half"])
 def test_a_damaged_delivery_is_superseded_by_the_next_number(target: Target, content: bytes) -> None:
     for number in range(1, 11):
@@ -141,6 +119,9 @@ def test_a_local_delivery_is_read_only_and_a_half_written_one_is_deleted(target:
     index.write(target)
     file = Path(target.address(f"deliveries/{OLD}/1.json"))
     assert file.stat().st_mode & 0o222 == 0
+    with pytest.raises(FileExistsError):
+        target.create(f"deliveries/{OLD}/1.json", b"{}")
+    assert named(target, f"deliveries/{OLD}/1.json") == [("events", 1)]
     unfinished = file.with_name(".2.json.0011aabb")
     unfinished.write_text("{")
     os.utime(unfinished, (0, 0))
