@@ -35,8 +35,6 @@ class _Formatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    configured: tuple[Level, Format] = ("info", "text")
-
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr  # whichever it is now: tests replace it
         super().emit(record)
@@ -49,17 +47,11 @@ _handler.addFilter(lambda record: record.name != "root")
 
 def configure(level: Level = "info", style: Format = "text") -> None:
     """Log events of a level and above to stderr; of libraries, warnings and errors alone."""
-    _handler.configured = level, style
     _handler.setFormatter(_Formatter(style))
     logging.getLogger().addHandler(_handler)
     for library in ("py4j", "urllib3"):  # what they retry is no event of a command
         logging.getLogger(library).setLevel(logging.CRITICAL)
     log.setLevel(level.upper())
-
-
-def configuration() -> tuple[Level, Format]:
-    """Return the arguments of the last `configure`, for a child process."""
-    return _handler.configured
 
 
 def run_module(main: Callable[..., None], *arguments: object) -> None:

@@ -1,6 +1,5 @@
 """Restricts the files of the commands to their user: lake, staging and logs hold personal data."""
 
-import errno
 import os
 import secrets
 import shutil
@@ -10,8 +9,6 @@ from pathlib import Path
 from python_common.errors import UserError
 
 UMASK = 0o077
-# SMB, exFAT and FUSE may have no hard links.
-WITHOUT_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 # The umask of the caller, which cannot be read without setting it.
 _callers_umask = os.umask(UMASK)
 os.umask(_callers_umask)
@@ -49,7 +46,7 @@ def write(path: Path, content: str | bytes, mode: int = 0o600, replaces: bool = 
         if replaces:
             draft.replace(path)
         else:
-            _link(draft, path)
+            path.hardlink_to(draft)
     finally:
         draft.unlink(missing_ok=True)
     sync(path.parent)
@@ -63,24 +60,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _link(draft: Path, path: Path) -> None:
-    """Give a file its name too, or raise FileExistsError; where this cannot be done at once, copy it."""
-    try:
-        path.hardlink_to(draft)
-    except OSError as error:
-        if error.errno not in WITHOUT_LINKS:
-            raise
-        # A kill can leave half of it.
-        with path.open("xb") as stream:
-            try:
-                stream.write(draft.read_bytes())
-            except BaseException:
-                path.unlink()
-                raise
-        shutil.copymode(draft, path)
-        sync(path)
 
 
 def delete(path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Jobs that compose the packages below: the command `lakehouse`, the weekly job, erasure, backup."""
+"""Jobs that compose the packages below: the command `lakehouse`, the weekly job, erasure."""

@@ -29,10 +29,6 @@ COMMANDS = {
         "python_jobs.erase.cli",
         "Erase a person: rows in bronze, all that is built from them, and the snapshots and files that hold them.",
     ),
-    "backup": (
-        "python_jobs.commands.backup",
-        "Save the metadata of all tables for a backup, and restore it into a catalog.",
-    ),
     "fork": (
         "python_jobs.commands.fork",
         "Fork the lake without copying data: a separate environment for dbt, the ingester and exports.",

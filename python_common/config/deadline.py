@@ -20,7 +20,7 @@ class Limits(Variables):
         "LAKEHOUSE_LOCK_TIMEOUT",
         "how long another run is waited for",
         "1h",
-        read_by="weekly, export, erase, ingest, backup, fork, review",
+        read_by="weekly, export, erase, ingest, fork, review",
     )
     executor: Limit = variable(
         "LAKEHOUSE_EXECUTOR_TIMEOUT",

@@ -51,10 +51,6 @@ class Row:
     name: Annotated[str, "what one run at a time may do"]
     holder: Annotated[str | None, "the machine, and its LAKEHOUSE_HOME; null while it is free"]
     expires_at: Annotated[datetime, "when others may take it, unless it is renewed"]
-    run: Annotated[
-        str | None,
-        "what the next holder reports if this one is killed, and killed runs before it",
-    ]
     number: Annotated[int, "how often it was taken", LongType()]
     command: Annotated[str, "what the holder does"]
     since: Annotated[datetime, "when the holder took it"]
@@ -74,23 +70,11 @@ class LeaseLostError(UserError):
     """Another run may have the lease: this one must stop."""
 
 
-@dataclass(frozen=True)
-class Killed:
-    """A run that did not give its lease back, and the expiry of the lease."""
-
-    run: str
-    at: datetime
-
-
 class Lease:
-    """A lease of this process, renewed by a thread.
+    """A lease of this process, renewed by a thread."""
 
-    `left` names the killed runs that are not reported yet. The row keeps them under each holder, until `reported`.
-    """
-
-    def __init__(self, catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> None:
-        self._catalog, self._name, self._command, self._reports_if_killed = catalog, name, command, reports_if_killed
-        self.left: Killed | None = None
+    def __init__(self, catalog: Catalog, name: str, command: str) -> None:
+        self._catalog, self._name, self._command = catalog, name, command
         self._holder = f"{socket.gethostname()}:{home()}"
         self.number, self._since = 0, datetime.now(UTC)
         self._ended = threading.Event()
@@ -115,7 +99,6 @@ class Lease:
             before = rows.get(self._name)
             if before and before.holder not in (None, self._holder) and before.expires_at > now:
                 return rows
-            self.left = Killed(before.run, before.expires_at) if before and before.run else None
             self.number, self._since = before.number + 1 if before else 1, now
             return {**rows, self._name: self._row(now)}
 
@@ -131,22 +114,15 @@ class Lease:
 
         return self._is_mine(TABLE.change(self._catalog, change).get(self._name))
 
-    def reported(self) -> None:
-        """Record that `left` is reported."""
-        self.left = None
-        self.renew()
-
-    def give_back(self, is_killed: bool = False) -> None:
-        """Give the lease back. The row keeps its number, and the killed runs that the next holder reports."""
+    def give_back(self) -> None:
+        """Give the lease back. The row keeps its number."""
         self._ended.set()
 
         def change(rows: Rows) -> Rows:
             row = rows.get(self._name)
             if row is None or not self._is_mine(row):
                 return rows
-            unreported = self.left.run if self.left else None
-            run = row.run if is_killed else unreported
-            return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC), run=run)}
+            return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC))}
 
         TABLE.change(self._catalog, change)
 
@@ -161,9 +137,7 @@ class Lease:
         return row is not None and (row.holder, row.number) == (self._holder, self.number)
 
     def _row(self, now: datetime) -> Row:
-        runs = [*([self.left.run] if self.left else []), *([self._command] if self._reports_if_killed else [])]
-        run = " and the ".join(dict.fromkeys(runs)) or None
-        return Row(self._name, self._holder, now + LASTS, run, self.number, self._command, self._since)
+        return Row(self._name, self._holder, now + LASTS, self.number, self._command, self._since)
 
 
 def held_number(name: str) -> str:
@@ -179,18 +153,15 @@ def holder(catalog: Catalog, name: str, number: str) -> str | None:
 
 
 @contextmanager
-def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> Iterator[Lease]:
-    """Hold a lease inside the block; log it if another machine has to be waited for.
-
-    `command` names what the block does. With `reports_if_killed` the next holder reports it if this one is killed,
-    also by a signal that leaves it the time to give the lease back.
+def leased(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
+    """Hold a lease inside the block; log it if another machine has to be waited for. `command` names what it does.
 
     Raises:
         DeadlineError: another machine has it all the time.
     """
     allowed = limits().lock.total_seconds()
     start = time.monotonic()
-    lease, is_logged = Lease(catalog, name, command, reports_if_killed), False
+    lease, is_logged = Lease(catalog, name, command), False
     while holder := lease.take():
         if time.monotonic() - start >= allowed:
             raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
@@ -200,22 +171,17 @@ def leased(catalog: Catalog, name: str, command: str, reports_if_killed: bool = 
         threading.Event().wait(ASKED_AFTER_SECONDS)
     threading.Thread(target=lease.keep, daemon=True).start()
     _held[name] = lease.number
-    is_killed = True
     try:
         yield lease
-        is_killed = False
-    except Exception:
-        is_killed = False
-        raise
     finally:
         del _held[name]
         # If the catalog does not answer, the lease expires.
         with suppress(Exception):
-            lease.give_back(is_killed)
+            lease.give_back()
 
 
 @contextmanager
-def alone(catalog: Catalog, name: str, command: str, reports_if_killed: bool = False) -> Iterator[Lease]:
+def alone(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
     """Hold lock and lease of a name inside the block, against runs on this machine and others; raises as both."""
-    with locked(name), leased(catalog, name, command, reports_if_killed) as lease:
+    with locked(name), leased(catalog, name, command) as lease:
         yield lease

@@ -108,27 +108,13 @@ def alert(env: Mapping[str, str], week: IsoWeek, error: UserError, at: datetime 
 def only_run(
     settings: Settings, env: Mapping[str, str], catalog: Catalog, exported: Exported, command: str
 ) -> Iterator[Lease]:
-    """Hold the lock and the lease of the runs that export, and send an alert of runs that were killed before.
+    """Hold the lock and the lease of the runs that export.
 
     A failure, also of the wait for another run, sends an alert as `alerting` does.
     """
-    with alerting(settings, env, exported), alone(catalog, "weekly", command, reports_if_killed=True) as lease:
+    with alerting(settings, env, exported), alone(catalog, "weekly", command) as lease:
         exported.is_alone = True
-        undelivered: list[UserError] = []
-        if killed := lease.left:
-            error = UserError(f"The {killed.run} was killed", "What it has published is complete; run it again")
-            try:
-                undelivered = alert(env, exported.week, error, killed.at)
-                lease.reported()
-            except Exception as cause:  # the run itself must not end for it
-                undelivered = [to_user_error(cause, settings)]
-        exported.undelivered += undelivered
-        try:
-            yield lease
-        except Exception:
-            # The command logs them at the end of a run that succeeds.
-            _log_undelivered(undelivered)
-            raise
+        yield lease
 
 
 @contextmanager
@@ -141,7 +127,8 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
         yield
     except Exception as cause:
         error = to_user_error(cause, settings)
-        undelivered: list[UserError] = []
+        # The command logs them at the end of a run that succeeds.
+        undelivered = [*exported.undelivered]
         try:
             step = f"{exported.step}: " if exported.step else ""
             undelivered += alert(env, exported.week, UserError(f"{step}{error.message}", error.remedy))
@@ -149,13 +136,9 @@ def alerting(settings: Settings, env: Mapping[str, str], exported: Exported) -> 
                 undelivered += notify(settings, env, load_catalog(settings), exported.notices())
         except Exception as second:  # any error here must not replace the first one
             undelivered.append(to_user_error(second, settings))
-        _log_undelivered(undelivered)
+        for undelivered_error in undelivered:
+            log.error("not delivered: %s", undelivered_error)
         raise error from (None if isinstance(cause, UserError) else cause)
-
-
-def _log_undelivered(errors: Iterable[UserError]) -> None:
-    for error in errors:
-        log.error("not delivered: %s", error)
 
 
 def _record_overdue(

@@ -1,9 +1,7 @@
 """`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
 
 import os
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
 from typing import Annotated
@@ -16,7 +14,7 @@ from python_common.config.settings import Settings
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_common.locks.lease import alone
-from python_common.log import configuration, configure, log
+from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark.session import LazySparkSession, log_file
 from python_ingest.bronze import tables, topic_identity
@@ -203,26 +201,6 @@ def plan_schema(
         raise typer.Exit(1)
 
 
-def _catch_up(settings: Settings, chosen: list[Declaration], options: Options) -> list[TopicResult]:
-    """Land topics. If Spark's Java process is lost, land each failed one in a child process: one is the cause."""
-    spark = LazySparkSession(settings)
-    results = Ingester(settings, spark, options).catch_up(chosen)
-    if not spark.gone():
-        spark.stop()
-    elif len(chosen) == 1:
-        results[0].error = UserError(
-            f"{results[0].topic}: Spark's Java process ended while this topic was landed, for instance for its memory",
-            f"Raise spark.driver.memory in the file of LAKEHOUSE_SPARK_CONF, or lower --max-records; see {log_file()}",
-        )
-    else:
-        log.warning("Spark's Java process has ended: topics that failed are landed one by one")
-        for at, declaration in enumerate(chosen):
-            if results[at].error is not None:
-                with ProcessPoolExecutor(1, get_context("spawn"), configure, configuration()) as process:
-                    (results[at],) = process.submit(_catch_up, settings, [declaration], options).result()
-    return results
-
-
 def _run(
     settings: Settings,
     chosen: list[Declaration],
@@ -232,10 +210,14 @@ def _run(
     as_json: bool,
 ) -> int:
     spark = LazySparkSession(settings)
+    ingester = Ingester(settings, spark, options, after_turn=letters.Recovery())
 
     def report(results: list[TopicResult]) -> None:
+        is_java_lost = spark.gone()
         for result in results:
             if result.error is not None:
+                if is_java_lost:
+                    result.error = _lost_java(result.topic)
                 log.error(result.error)
             if result.over_limit:
                 log.warning(
@@ -243,7 +225,7 @@ def _run(
                     f" more than max_dead_letters allows. `lakehouse ingest dead-letters {result.topic}` lists why."
                 )
         # A process cannot start a second JVM.
-        if spark.gone() and not ingester.stopping.is_set():
+        if is_java_lost and pause is not None and not ingester.stopping.is_set():
             raise UserError("Spark's Java process has ended", f"See {log_file()}, and run it again: nothing is lost")
 
     def write_metrics() -> None:
@@ -258,11 +240,10 @@ def _run(
                 return
 
     if pause is None:
-        results = _catch_up(settings, chosen, options)
+        results = ingester.catch_up(chosen)
         report(results)
         write_metrics()
     else:
-        ingester = Ingester(settings, spark, options, after_turn=letters.Recovery())
         # In a thread: a broker that does not answer must not delay batches.
         Thread(target=write_metrics, daemon=True).start()
         with stopped_by_signals(ingester.stopping):
@@ -278,6 +259,14 @@ def _run(
     if pause is not None:
         return 0
     return 1 if any(result.error for result in results) else 4 if any(result.over_limit for result in results) else 0
+
+
+def _lost_java(topic: str) -> UserError:
+    return UserError(
+        f"{topic}: Spark's Java process ended before this topic had landed, for instance for its memory",
+        f"Run `lakehouse ingest run {topic}`: nothing is lost. If it ends again, raise spark.driver.memory in the file"
+        f" of LAKEHOUSE_SPARK_CONF, or lower --max-records; see {log_file()}",
+    )
 
 
 def _print_summary(results: list[TopicResult]) -> None:

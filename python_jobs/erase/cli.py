@@ -1,6 +1,5 @@
 """`lakehouse erase`."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -8,13 +7,12 @@ import typer
 from python_common.catalog.catalog import load_catalog
 from python_common.config.deadline import step_within
 from python_common.config.environment import PROJECT_ROOT, environment
-from python_common.config.settings import Settings, from_environment
+from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.text import spelling
 from python_dbt.project import Project
 from python_export.cli.outcome import end, print_summary
 from python_export.notify.deliver import notify
-from python_export.notify.exported import Exported
 from python_ingest.maintenance.erase import Person, Record
 from python_jobs.erase.job import Erasure, record_at
 from python_jobs.erase.job import again as erase_again
@@ -63,12 +61,8 @@ def erase(
             exported = erase_again(settings, project, dry_run)
         else:
             exported = Erasure(settings, project, persons, records, published).run(dry_run)
-    report(settings, env, exported, notifies=(again or published) and not dry_run)
-
-
-def report(settings: Settings, env: Mapping[str, str], exported: Exported, notifies: bool = True) -> None:
-    """Print what was published, notify readers, and end the command with its exit code."""
     print_summary(exported)
+    notifies = (again or published) and not dry_run
     undelivered = notify(settings, env, load_catalog(settings), exported.notices()) if notifies else []
     end(undelivered, exported.is_incomplete)
 

@@ -30,6 +30,11 @@ class Run:
 TABLE = SmallTable("ops.weekly_runs", Run)
 
 
+def unfinished(catalog: Catalog) -> list[Run]:
+    """Return the runs that did not end: while the caller holds the lease, they were killed."""
+    return [run for run in TABLE.rows(catalog).values() if run.outcome == RUNNING]
+
+
 def begin(catalog: Catalog, week: str) -> Run:
     """Add a run, and mark those that did not end as killed. The caller holds the lease."""
     now = datetime.now(UTC)

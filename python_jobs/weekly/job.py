@@ -2,14 +2,17 @@
 
 import time
 
+from pyiceberg.catalog import Catalog
+
 from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config.deadline import step_within
 from python_common.config.settings import Settings
+from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_common.log import log
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
-from python_export.notify.deliver import only_run
+from python_export.notify.deliver import alert, only_run
 from python_export.notify.exported import Exported
 from python_export.variables import Channels
 from python_jobs.weekly import history
@@ -30,6 +33,7 @@ def run(settings: Settings, project: Project, weeks: list[IsoWeek], full_refresh
     exported = Exported(weeks[-1])
     catalog = load_catalog(settings, create=True)
     with only_run(settings, project.env, catalog, exported, f"weekly run for {weeks_label(weeks)}") as lease:
+        exported.undelivered += _alert_of_killed_runs(settings, project, catalog, exported.week)
         require_views(catalog, settings)
         job = Job(settings, project, catalog, weeks, exported, full_refresh, require=lease.require)
         this_run = history.begin(catalog, weeks_label(weeks))
@@ -47,6 +51,18 @@ def run(settings: Settings, project: Project, weeks: list[IsoWeek], full_refresh
         exported.step = ""
         history.end(catalog, this_run, _outcome(exported), **_facts(job))
         return exported
+
+
+def _alert_of_killed_runs(settings: Settings, project: Project, catalog: Catalog, week: IsoWeek) -> list[UserError]:
+    """Send an alert of each run that did not end, before `begin` marks them, and return what was not delivered."""
+    undelivered: list[UserError] = []
+    for killed in history.unfinished(catalog):
+        error = UserError(f"The weekly run for {killed.week} was killed", "What it has published is complete")
+        try:
+            undelivered += alert(project.env, week, error, killed.started_at)
+        except Exception as cause:  # the run itself must not end for it
+            undelivered.append(to_user_error(cause, settings))
+    return undelivered
 
 
 def _run_steps(job: Job) -> None:

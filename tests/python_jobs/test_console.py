@@ -49,21 +49,6 @@ def test_the_list_has_the_summary_of_each_command(name: str) -> None:
     assert " ".join(summary.split()) == cli.COMMANDS[name][1]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"bronze.t": {"location": "file:/t"}}', '{"bronze.t": "file:/t"}'])
-def test_a_file_that_was_not_saved_is_refused_by_restore(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    monkeypatch.setenv("SCHEMA_REGISTRY_URL", "http://127.0.0.1:1")
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", f"jdbc:sqlite:{tmp_path / 'catalog.db'}")
-    monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", str(tmp_path))
-    (tmp_path / "saved.json").write_text(content)
-    for name in ("saved.json", "nowhere.json"):
-        done = lakehouse("backup", "restore", str(tmp_path / name))
-        assert (done.returncode, done.stderr.count("is not a file of `lakehouse backup save`")) == (1, 1), done.stderr
-
-
 READS = ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD")
 # The commands that print no JSON, and why.
 WITHOUT_JSON = {
@@ -78,8 +63,6 @@ WITHOUT_JSON = {
     "export notify": "what is pending are rows of ops.export_outbox",
     "export approve": "it records a row of ops.export_holds",
     "erase": "its report is a receipt, a row of ops.erasures",
-    "backup save": "it writes a file",
-    "backup restore": "its report is that of `erase --again`",
     "fork create": "`fork list` shows the fork",
     "fork drop": "`fork list` shows what is left",
     "review": "it writes review.json",

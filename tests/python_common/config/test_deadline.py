@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, get_type_hints
 
 import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog
+from python_common.catalog.small_table import SmallTable
 from python_common.config import variables
 from python_common.config.deadline import Limits, step_within
 from python_common.config.settings import Settings
@@ -187,18 +189,16 @@ def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
     assert row.expires_at <= datetime.now(UTC)
 
 
-def test_a_run_that_was_killed_is_known_to_the_next_holder(catalog: Catalog) -> None:
-    killed = Lease(catalog, "weekly", "export run for 2026-W46", reports_if_killed=True)
-    assert (killed.take(), killed.left) == (None, None)
-    with leased(catalog, "weekly", "export run for 2026-W47", reports_if_killed=True) as mine:
-        assert mine.left.run == "export run for 2026-W46"
-        mine.reported()
-    # One that has ended is not, nor one whose kills others report.
-    with leased(catalog, "weekly", "test") as mine:
-        assert mine.left is None
-    assert Lease(catalog, "weekly", "test").take() is None
-    with leased(catalog, "weekly", "test") as mine:
-        assert mine.left is None
+def test_a_lease_table_with_a_former_column_is_used(catalog: Catalog) -> None:
+    hints = get_type_hints(lease.Row, include_extras=True)
+    columns = [(name, hints[name]) for name in ("name", "holder", "expires_at")]
+    columns += [("run", Annotated[str | None, "a column of 0.6"])]
+    columns += [(name, hints[name]) for name in ("number", "command", "since")]
+    row = make_dataclass("Former", columns)("weekly", None, datetime.now(UTC), "killed", 6, "test", datetime.now(UTC))
+    SmallTable(lease.TABLE.identifier, type(row)).change(catalog, lambda _: {"weekly": row})
+    with leased(catalog, "weekly", "export run") as mine:
+        taken = lease.TABLE.rows(catalog)["weekly"]
+        assert (taken.number, taken.command, mine.number) == (7, "export run", 7)
 
 
 def test_what_dbt_builds_is_maintained_when_no_other_machine_is_at_work(

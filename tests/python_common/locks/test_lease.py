@@ -35,10 +35,9 @@ with lease.leased(catalog, "weekly", "export run for 2020-W53") as mine:
     report(publish(target, content, draft("2020-W53"), [], target.staging / "scratch", keep).manifest.path)
 """
 
-REPORTED_IF_KILLED = """
+LASTS_AN_HOUR = """
 lease.LASTS = timedelta(hours=1)
-with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as mine:
-    report(f"before: {mine.left.run if mine.left else 'nothing'}")
+with lease.leased(catalog, "weekly", "export run for 2020-W53"):
     wait_for_go()
 """
 
@@ -91,35 +90,15 @@ def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_run_that_a_signal_ends_is_not_waited_for_and_reported(start_machine: Start, number: signal.Signals) -> None:
-    first = start_machine("first", REPORTED_IF_KILLED)
-    assert [first.line(), first.line()] == ["before: nothing", "ready"]
-    second = start_machine("second", REPORTED_IF_KILLED)
+def test_a_run_that_a_signal_ends_is_not_waited_for(start_machine: Start, number: signal.Signals) -> None:
+    first = start_machine("first", LASTS_AN_HOUR)
+    first.ready()
+    second = start_machine("second", LASTS_AN_HOUR)
     assert second.line().startswith("waiting for the weekly of first:")
     first.process.send_signal(number)
     first.rest()
     assert first.process.returncode == -signal.SIGINT
-    assert second.line() == "before: export run for 2020-W53"
-
-
-def test_a_killed_run_is_kept_until_it_is_reported_through_any_lease_in_between(offline_settings: Settings) -> None:
-    catalog = load_catalog(offline_settings, create=True)
-
-    def acquired(command: str, reports_if_killed: bool = False) -> lease.Lease:
-        mine = lease.Lease(catalog, "weekly", command, reports_if_killed)
-        assert mine.take() is None
-        return mine
-
-    acquired("weekly run for 2020-W52", reports_if_killed=True).give_back(is_killed=True)
-    with lease.leased(catalog, "weekly", "ingest maintain"):
-        pass
-    second = acquired("weekly run for 2020-W53", reports_if_killed=True)
-    assert second.left.run == "weekly run for 2020-W52"
-    second.give_back(is_killed=True)
-    with lease.leased(catalog, "weekly", "export run for 2020-W53", reports_if_killed=True) as third:
-        assert third.left.run == "weekly run for 2020-W52 and the weekly run for 2020-W53"
-        third.reported()
-    assert acquired("backup save").left is None
+    second.ready()
 
 
 @pytest.mark.slow

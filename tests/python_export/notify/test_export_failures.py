@@ -1,7 +1,6 @@
 """Runs that fail or are killed: a real mail server gets the mail, whatever else is broken, and it quotes no row."""
 
 import json
-import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -153,24 +152,6 @@ def test_any_failure_of_an_export_is_alerted_and_quotes_no_row(mailbox: Mailbox,
     assert str(done.exception).startswith("Unexpected error: ValueError")
     [mail] = mailbox.mails
     assert str(done.exception) in text_of(mail)
-
-
-def test_an_export_that_was_killed_is_reported_once_by_the_next(
-    mailbox: Mailbox, export_run: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(exporter: Exporter, *_: Any) -> None:
-        os._exit(9)
-
-    monkeypatch.setattr(cli.page, "write", lambda *_: "")
-    for step in (kill, lambda *_: None, lambda *_: None):
-        if step is not kill:
-            assert export_run(mailbox.env, step).exit_code == 0
-        elif not (child := os.fork()):
-            export_run(mailbox.env, step)
-        else:
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    [mail] = mailbox.mails
-    assert f"The export run for {WEEK} was killed" in text_of(mail)
 
 
 def test_a_week_that_is_not_over_is_the_callers_to_know(mailbox: Mailbox, export_run: Command) -> None:

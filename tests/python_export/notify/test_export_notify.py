@@ -28,7 +28,7 @@ from python_export.publishing.publish import withdraw
 from python_export.publishing.target import LocalTarget, open_target
 from python_export.readiness.issues import Withheld
 from python_export.variables import Channels
-from python_jobs import backup, fork
+from python_jobs import fork
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
 from tests.python_export.conftest import Command, failing
@@ -203,19 +203,17 @@ def test_a_crash_after_mail_or_call_sends_it_again_as_the_same_one(
 def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_the_same_key(
     site: Site, mailbox: Mailbox, tmp_path: Path
 ) -> None:
-    saved = tmp_path / "tables.json"
     site.publish("note\na\n", WEEK)
     assert site.notify(mailbox.env) == []
-    backup.save(site.catalog, saved)
+    shutil.copy(tmp_path / "catalog.db", tmp_path / "saved.db")
     shutil.copytree(site.settings.warehouse, tmp_path / "copy")
     site.publish("note\nlate\n", WEEK)
     assert site.notify(mailbox.env) == []
 
     shutil.rmtree(site.settings.warehouse)
-    (tmp_path / "catalog.db").unlink()
     shutil.copytree(tmp_path / "copy", site.settings.warehouse)
-    site.catalog = load_catalog(site.settings, create=True)
-    backup.restore(site.catalog, saved)
+    shutil.copy(tmp_path / "saved.db", tmp_path / "catalog.db")
+    site.catalog = load_catalog(site.settings)
     # What the lake exports again is what is there, or comes after it.
     assert site.publish("note\nlate\n", WEEK).unchanged
     assert site.notify(mailbox.env) == []
