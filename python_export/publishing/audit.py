@@ -22,8 +22,9 @@ from pyiceberg.catalog import Catalog
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import exact, pii_scan
-from python_export.csv.compare import exclude_rows_missing_from, is_same, verify
+from python_export.csv.compare import is_same, verify
 from python_export.csv.csv_file import connect, name, one_row, rows_of
+from python_export.csv.facts import measure
 from python_export.datasets import dictionary
 from python_export.publishing import formats
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
@@ -286,10 +287,11 @@ def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> l
     try:
         source = source_snapshot(catalog, manifest)
         # What was looked for when the version was made need not be what is looked for today.
-        table = pii_scan.as_published(source, manifest.withheld_rows, scratch) or exclude_rows_missing_from(
+        table = pii_scan.as_published(source, manifest.withheld_rows, scratch) or pii_scan.exclude_rows_missing_from(
             file, source, manifest.withheld_rows, scratch
         )
-        made = build_manifest(table, IsoWeek.parse(manifest.week), verify(file, table, scratch))
+        verify(file, table, scratch)
+        made = build_manifest(table, IsoWeek.parse(manifest.week), measure(table, scratch))
     except SnapshotErasedError:
         raise
     except UserError as error:

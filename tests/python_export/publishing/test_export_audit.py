@@ -22,7 +22,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
-from python_export.csv.compare import verify
+from python_export.csv.facts import measure
 from python_export.datasets.snapshot import Source
 from python_export.notify import index, outbox
 from python_export.publishing.manifest import Manifest
@@ -47,8 +47,7 @@ def publish_lines(settings: Settings, table: Source, lines: list[str], formats: 
     staged = target.staging / str(table.snapshot_id) / "part-0.csv"
     staged.parent.mkdir(parents=True)
     staged.write_bytes(("\n".join(lines) + "\n").encode())
-    facts = verify(staged, table, target.staging / "scratch")
-    draft = build_manifest(table, WEEK, facts)
+    draft = build_manifest(table, WEEK, measure(table, target.staging / "scratch"))
     scratch = target.staging / "scratch"
     manifest = publish(target, staged, draft, table.dataset.fields, scratch, other_formats=formats).manifest
     index.write(target)
