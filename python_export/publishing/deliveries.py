@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from python_common.errors import UserError
-from python_export.csv.bucket import READS_AT_ONCE
 from python_export.publishing.audit import CheckResult
+from python_export.publishing.bucket import READS_AT_ONCE
 from python_export.publishing.layout import DELIVERIES, MANIFEST
 from python_export.publishing.manifest import Manifest, paths
 from python_export.publishing.target import Target
