@@ -123,14 +123,12 @@ ALONE: Plants = {
     "byte flipped": (edited(CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
     "file cut inside a cell": (
         lambda at: (at / CSV).write_bytes((at / CSV).read_bytes()[:-60]),
-        ("bytes instead of", "SHA-256", "Python's csv", "differs from the table"),
+        ("bytes instead of", "SHA-256", "pyarrow cannot read the file", "differs from the table"),
     ),
     "row removed": (
         lambda at: (at / CSV).write_bytes(without_row(right_lines()).encode()),
         (
-            f"DuckDB reads {ROWS - 1} rows instead of {ROWS}",
-            f"pyarrow reads {ROWS - 1} rows",
-            f"Python's csv reads {ROWS - 1} rows",
+            f"pyarrow reads {ROWS - 1} rows instead of {ROWS}",
             "1 keys missing",
         ),
     ),
@@ -188,7 +186,7 @@ TOGETHER: list[Plants] = [
     {
         "rows edited": (
             lambda at: edit_manifest(at, rows=ROWS + 1),
-            (f"DuckDB reads {ROWS} rows instead of {ROWS + 1}", "the manifest's rows are not the table's"),
+            (f"pyarrow reads {ROWS} rows instead of {ROWS + 1}", "the manifest's rows are not the table's"),
         ),
         "total edited": (
             lambda at: edit_manifest(at, control_totals={"amount": "1.00"}),
@@ -338,8 +336,7 @@ def test_totals_of_decimals_of_any_precision_are_exact(
     off_by_one = {column: text(column, sum(numbers) + 1) for column, numbers in units.items()}
     edit_manifest(version, control_totals=manifest.control_totals | off_by_one)
     [checked, *_] = json.loads(export(offline_settings, "verify", "--json").output)
-    for parser in ("DuckDB", "pyarrow", "Python's csv"):
-        assert {f"{parser} reads another total of {column}" for column in units} <= set(checked["issues"])
+    assert {f"pyarrow reads another total of {column}" for column in units} <= set(checked["issues"])
 
 
 def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
