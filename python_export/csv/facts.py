@@ -161,4 +161,5 @@ def _facts(database: duckdb.DuckDBPyConnection, source: Source, measured: Figure
 def _is_long(cell: str) -> str:
     """Return the SQL of whether a text is longer than a spreadsheet's cell, which counts UTF-16."""
     beyond = f"length(regexp_replace({cell}, '[\\x{{0}}-\\x{{FFFF}}]', '', 'g'))"
-    return f"strlen({cell}) > {SPREADSHEET_CELL} and length({cell}) + {beyond} > {SPREADSHEET_CELL}"
+    # A case, because DuckDB evaluates both sides of an `and`: hardly a cell has so many bytes.
+    return f"case when strlen({cell}) > {SPREADSHEET_CELL} then length({cell}) + {beyond} > {SPREADSHEET_CELL} end"

@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common.errors import UserError
+from python_export.csv import snapshot_rows
 from python_export.csv import write as writer
 from python_export.csv.compare import verify
 from python_export.csv.write import write
@@ -177,7 +178,13 @@ def test_another_expression_of_the_writer_is_accepted(
         verify(tmp_path / "events.csv", source, tmp_path / "scratch")
 
 
-def test_rows_of_many_data_files_are_out_of_order(catalog: Catalog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_local", [True, False])
+def test_rows_of_many_data_files_are_out_of_order(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """DuckDB reads files of this machine itself, and those of a store through PyIceberg."""
+    if not is_local:
+        monkeypatch.setattr(snapshot_rows, "whole_files", lambda _: None)
     table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
     for first in range(0, len(rows()), 10):
         table.append(arrow_table(rows()[first : first + 10], SCHEMA))
