@@ -1,4 +1,4 @@
-"""One export run: build, then unload, verify and publish each dataset of some weeks, or withhold it with a reason."""
+"""One export run: build, then write, verify and publish each dataset of some weeks, or withhold it with a reason."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
@@ -19,8 +18,9 @@ from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dbt.run import FIGURES, build, invocation
 from python_export.csv import pii_scan
-from python_export.csv.compare import SPREADSHEET_ROWS, Facts, verify
-from python_export.csv.unload import UnloadBucket, unload
+from python_export.csv.compare import verify
+from python_export.csv.facts import SPREADSHEET_ROWS, Facts, measure
+from python_export.csv.write import write
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, require_week
@@ -125,8 +125,6 @@ class Exporter:
         self.readiness.published = late.published_once(self.catalog, target, once, announced)
         with staging(target.staging) as directory:
             target.clean([dataset.name for dataset in datasets])
-            if self.settings.export_unload:
-                UnloadBucket.at(self.settings.export_unload).clean()
             try:
                 yield target, directory
             finally:
@@ -228,7 +226,7 @@ class Exporter:
     def _publish_week(
         self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path
     ) -> list[tuple[Withheld, Exception]]:
-        """Unload and verify every dataset without an issue, then publish one after the other; return what failed."""
+        """Write and verify every dataset without an issue, then publish one after the other; return what failed."""
         accepted, _ = withhold(chosen, self.readiness.of(week), week)
         self.readiness.in_week.setdefault(week, []).extend(pii_gate.issues(self.project, accepted))
         accepted, withheld = withhold(chosen, self.readiness.of(week), week)
@@ -240,7 +238,7 @@ class Exporter:
             for dataset in accepted:
                 counts[dataset.name] = week_counts(cursor, dataset, week, self.exported.warnings.append)
                 try:
-                    staged.append(self._stage(cursor, dataset, week, directory / dataset.name))
+                    staged.append(self._stage(dataset, week, directory / dataset.name))
                 except DeadlineError:
                     raise
                 except CheckFailedError as error:
@@ -286,26 +284,25 @@ class Exporter:
             for name, error in failed.items()
         ]
 
-    def _stage(
-        self, cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, directory: Path
-    ) -> tuple[Source, Path, Facts]:
-        """Return the file of a dataset, unloaded and verified; a CheckFailedError if a check refuses it."""
+    def _stage(self, dataset: Dataset, week: IsoWeek, directory: Path) -> tuple[Source, Path, Facts]:
+        """Return the file of a dataset, written and verified; a CheckFailedError if a check refuses it."""
         with _checking():
             tested = require_week(self.catalog, dataset, week, self.readiness.builds)
             if not self.readiness.builds:
                 pii_gate.require_proven(self.project, tested)
             source = pii_scan.withhold(tested, directory / "scanned")
-        log.info("%s: unloading", dataset.name)
-        unloaded = unload(cursor, source, directory / "unloaded", self.settings.export_bom, self.settings.export_unload)
+        log.info("%s: writing", dataset.name)
+        file = directory / "version" / f"{dataset.name}.csv"
+        file.parent.mkdir()
+        write(source, file, directory / "sorted", self.settings.export_bom)
         log.info("%s: verifying", dataset.name)
         with _checking():
-            facts = verify(unloaded, source, directory / "verified")
+            verify(file, source, directory / "verified")
+            facts = measure(source, directory / "counted")
             pii_gate.require_persons(dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
         if facts.rows >= SPREADSHEET_ROWS:
             log.warning("%s: of %d rows a spreadsheet shows %d", dataset.name, facts.rows, SPREADSHEET_ROWS - 1)
-        version = directory / "version"
-        version.mkdir()
-        return source, unloaded.rename(version / unloaded.name), facts
+        return source, file, facts
 
     def _tag_snapshot(self, target: Target, manifest: Manifest) -> None:
         """Have the right to publish a version whose number is chosen, and tag its snapshot.

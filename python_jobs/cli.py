@@ -20,7 +20,7 @@ from python_common.process import INTERRUPTED, end_at_sigterm
 
 COMMANDS = {
     "ingest": ("python_ingest.cli.ingest", "Kafka topics into Iceberg bronze tables, exactly once."),
-    "export": ("python_export.cli.run", "Weekly CSV files: unload, verify with a second engine, publish."),
+    "export": ("python_export.cli.run", "Weekly CSV files: write, verify with a second engine, publish."),
     "weekly": (
         "python_jobs.weekly.cli",
         "Ingest, verify, build, reconcile, export, notify: for one week, or `runs` to list what it did before.",

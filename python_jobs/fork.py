@@ -37,7 +37,6 @@ EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
 OFF = (
     # Without the announced root: exports of a fork to its root stay trials, as those of any other root.
     *(name for name in fields(Channels) if name != "LAKEHOUSE_NOTIFY_ROOT"),
-    "LAKEHOUSE_EXPORT_UNLOAD",
     "LAKEHOUSE_EXPORT_URL",
     "LAKEHOUSE_THRIFT_BIND",
     "LAKEHOUSE_THRIFT_TLS",

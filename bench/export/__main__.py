@@ -1,4 +1,4 @@
-"""`python -m bench.export`: rows/s of unload, verify and publish, against DuckDB's COPY of the same table."""
+"""`python -m bench.export`: rows/s of write, verify and publish, against DuckDB's COPY of the same table."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from bench import Goal, goals_of, run, running_process
+from bench import Goal, goals_of, run
 from bench.export.work import Figures, copy_with_duckdb, export, in_process
 from python_common.output import console
 from python_common.spark import thrift
@@ -48,7 +48,7 @@ def main(
     """Measure an export of one week's order lines against DuckDB's COPY of the same rows in the same order."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as home,
-        running(Path(home), "thrift") as (settings, started),
+        running(Path(home), "thrift") as (settings, _),
     ):
         console.print(f"{rows:,} rows")
         with thrift.connect(settings) as cursor:
@@ -61,9 +61,6 @@ def main(
         console.print(table_of(rows, measured))
         best = [min(map(seconds, measured[name])) for name in ("export", "duckdb")]
         console.print(goals_of([Goal("export: of DuckDB's time", best[0] / best[1], GOAL)]))
-        status = Path(f"/proc/{running_process(started['thrift']).pid}/status").read_text()
-        [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
-        console.print(f"\npeak memory of the Thrift server: {peak // 1024:,} MiB")
 
 
 def seconds(figures: Figures) -> float:

@@ -12,12 +12,12 @@ from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.csv.compare import verify
 from python_export.csv.csv_file import connect
+from python_export.csv.facts import measure
 from python_export.csv.snapshot_rows import load_table
-from python_export.csv.unload import unload
+from python_export.csv.write import write
 from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
 from python_export.publishing.publish import build_manifest, publish
@@ -54,18 +54,17 @@ def export(settings: Settings, directory: Path) -> Figures:
     target = open_target(settings.changed(export_root=str(directory)))
     steps = [time.monotonic()]
     table = _current(catalog)
-    with thrift.connect(settings) as cursor:
-        unloaded = unload(cursor, table, directory / "unloaded")
+    file = directory / "version" / "staged.csv"
+    file.parent.mkdir()
+    write(table, file, directory / "scratch")
     steps.append(time.monotonic())
-    facts = verify(unloaded, table, directory / "scratch")
+    verify(file, table, directory / "scratch")
     steps.append(time.monotonic())
-    alone = directory / "version"
-    alone.mkdir()
-    staged = unloaded.rename(alone / unloaded.name)
-    publish(target, staged, build_manifest(table, WEEK, facts), (), directory / "scratch")
+    facts = measure(table, directory / "scratch")
+    publish(target, file, build_manifest(table, WEEK, facts), (), directory / "scratch")
     steps.append(time.monotonic())
     seconds = (after - before for before, after in pairwise(steps))
-    return dict(zip(("unload", "verify", "publish"), seconds, strict=True))
+    return dict(zip(("write", "verify", "publish"), seconds, strict=True))
 
 
 def _current(catalog: Catalog) -> snapshot.Source:

@@ -11,7 +11,7 @@ terraform {
 }
 
 variable "lake_bucket" {
-  description = "Bucket of the warehouse, and of what Spark hands over when it unloads"
+  description = "Bucket of the warehouse"
   type        = string
 }
 

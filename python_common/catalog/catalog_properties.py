@@ -46,7 +46,7 @@ def kind(settings: Settings) -> Kind:
 def is_on_one_machine(settings: Settings) -> bool:
     """Return whether the lake needs nothing but this machine's files; a fork may read those of a store in S3."""
     is_local = kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
-    return is_local and not settings.export_unload and "io-impl" not in _of_file(settings)
+    return is_local and "io-impl" not in _of_file(settings)
 
 
 def of_fork(settings: Settings) -> dict[str, str]:

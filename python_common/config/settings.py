@@ -50,13 +50,6 @@ def _bucket(url: str) -> str:
     return url
 
 
-def _s3a(url: str) -> str:
-    split = urlsplit(_bucket(url))
-    if split.scheme != "s3a" or not split.netloc or split.query or split.fragment:
-        raise MalformedError(f"is {url}", "Write it as s3a://bucket/prefix")
-    return url
-
-
 def _web(url: str) -> str:
     if url and urlsplit(url).scheme not in {"http", "https"}:
         raise MalformedError("is not a URL", "Write it as https://host/path of the export root")
@@ -125,16 +118,9 @@ class Settings(Variables):
     )
     export_staging: AbsolutePath = for_exports(
         "LAKEHOUSE_EXPORT_STAGING",
-        "with `s3://`: a local directory, which the Thrift server sees too if `LAKEHOUSE_EXPORT_UNLOAD` is not set",
+        "with `s3://`: a local directory for files that are not public yet",
         factory=lambda before: before["home"] / "export-staging",
         default_text="`export-staging` in `LAKEHOUSE_HOME`",
-    )
-    export_unload: Annotated[str, AfterValidator(_s3a)] | None = variable(
-        "LAKEHOUSE_EXPORT_UNLOAD",
-        "`s3a://bucket/prefix`, by which a Spark on other machines hands over what it unloads; not set: it and this"
-        " command share a directory",
-        None,
-        read_by="weekly, export, erase, stack, thrift",
     )
     export_url: Annotated[str, AfterValidator(_web)] = for_exports(
         "LAKEHOUSE_EXPORT_URL", "where the export root is on the web, for links in mails", ""

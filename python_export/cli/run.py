@@ -49,7 +49,7 @@ def run(
     metrics_file: outcome.MetricsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export weeks: check that they are complete, build, unload, verify, publish, notify.
+    """Export weeks: check that they are complete, build, write, verify, publish, notify.
 
     Same content is no new version, and is not announced.
 

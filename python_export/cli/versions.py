@@ -68,7 +68,7 @@ def verify(
         for manifest in readable(target, chosen):
             issues: list[str] = []
             try:
-                rewrite(settings, catalog, target, manifest, rewrite_to)
+                rewrite(catalog, target, manifest, rewrite_to)
             except UserError as error:
                 issues.append(error.message)
             results.append(CheckResult(f"{manifest.path} written again", tuple(issues)))

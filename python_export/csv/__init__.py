@@ -1,1 +1,1 @@
-"""CSV files: unloaded by Spark, compared by DuckDB, scanned for personal data."""
+"""CSV files: written by DuckDB, compared by pyarrow and PyIceberg, scanned for personal data."""

@@ -17,9 +17,10 @@ from pathlib import Path
 import duckdb
 
 from python_common.errors import UserError
-from python_export.csv.csv_file import name, one_row, reading
+from python_export.csv.csv_file import name, one_row, reading, rows_of
 from python_export.csv.numbers import IS_ARTICLE, Check, is_luhn, kinds
 from python_export.csv.snapshot_rows import load_table, row_hash
+from python_export.csv.write import cell_text
 from python_export.datasets.snapshot import Column, Source
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
@@ -95,6 +96,34 @@ def as_published(source: Source, withheld: Mapping[str, int], scratch: Path) -> 
     except UserError:
         return None
     return today if today.withheld == withheld else None
+
+
+def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str, int], scratch: Path) -> Source:
+    """Treat the rows that a published file lacks as the withheld ones, and return the source without them.
+
+    Raises:
+        UserError: their number is not that of the withheld rows, or the file cannot be read.
+    """
+    key = [column for column in source.columns if column.name in source.dataset.key]
+    names = [column.name for column in source.columns]
+    texts = ", ".join(cell_text(column, source.guards_quotes) for column in key)
+    in_file = f"select hash({', '.join(name(column.name) for column in key)}) from {rows_of(file, names)}"
+    with reading(
+        scratch,
+        f"{source.dataset.name}: DuckDB could not compare the file with the table",
+        "Restore the file, or the table's files, from a backup",
+    ) as database:
+        load_table(database, source)
+        rows = database.execute(
+            f"select {row_hash(source)} from snapshot_rows where hash({texts}) not in ({in_file})"
+        ).fetchall()
+    if len(rows) != sum(withheld.values()):
+        raise UserError(
+            f"{source.dataset.name}: the file lacks {len(rows)} rows of the table, and {sum(withheld.values())} were"
+            " withheld",
+            "Restore it from a backup",
+        )
+    return replace(source, without=frozenset(row for (row,) in rows), withheld=dict(withheld))
 
 
 def suspects(

@@ -1,13 +1,13 @@
-"""Verifies what is published, at any later time: files, manifests and their companions, readers, and the table.
+"""Verifies what is published, at any later time: files, manifests and their companions, and the table.
 
-It trusts nothing of a version: the manifest is compared with the file as three parsers read it, and with the
-Iceberg table at the snapshot that the file was made from; the other formats are compared with the file.
+It trusts nothing of a version: the manifest is compared with the file as pyarrow reads it, and with the Iceberg table
+at the snapshot that the file was made from; the other formats are compared with the file.
 """
 
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,111 +16,21 @@ from pathlib import Path, PurePosixPath
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv as arrow_csv
 from pyiceberg.catalog import Catalog
 
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import exact, pii_scan
-from python_export.csv.compare import exclude_rows_missing_from, is_same, verify
-from python_export.csv.csv_file import connect, name, one_row, rows_of
+from python_export.csv.compare import cells_of, is_same, verify
+from python_export.csv.csv_file import connect, rows_of
+from python_export.csv.facts import measure
 from python_export.datasets import dictionary
 from python_export.publishing import formats
 from python_export.publishing.difference import CHANGED, CHANGES, KIND
-from python_export.publishing.manifest import Column, File, Manifest, Withdrawn, newest, paths, published, read
+from python_export.publishing.manifest import File, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after, neighbours, pointer
 from python_export.publishing.target import Target, digest
 from python_export.publishing.versions import SnapshotErasedError, source_snapshot
-
-csv.field_size_limit(2**31 - 1)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a parser found: rows, empty cells by column, and the total of each numeric column.
-
-    Python's parser does not distinguish NULL from the empty string: its `nulls` lack text columns.
-    """
-
-    rows: int
-    nulls: dict[str, int]
-    totals: dict[str, Decimal]
-
-
-def with_duckdb(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    """Return what DuckDB finds, with `scratch` for what outgrows its memory; a damaged file raises one of REFUSALS."""
-    columns, numbers = manifest.column_names, _numbers(manifest)
-    figures = ["count(*)", *(f"count(*) - count({name(column)})" for column in columns)]
-    typed = (f"cast({name(one.name)} as decimal({one.precision}, {one.scale}))" for one in numbers)
-    figures += map(exact.total, typed, numbers)
-    with connect(scratch) as database:
-        rows, *counts = one_row(database, f"select {', '.join(figures)} from {rows_of(file, columns)}")
-    totals = map(Decimal, counts[len(columns) :])
-    return Reading(
-        rows,
-        dict(zip(columns, counts, strict=False)),
-        dict(zip(manifest.control_totals, totals, strict=True)),
-    )
-
-
-def with_pyarrow(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    """Return what pyarrow finds, batch by batch; a damaged file raises one of REFUSALS."""
-    columns, numbers = manifest.column_names, _numbers(manifest)
-    rows, nulls = 0, dict.fromkeys(columns, 0)
-    totals = dict.fromkeys(manifest.control_totals, Decimal(0))
-    convert = arrow_csv.ConvertOptions(
-        column_types=dict.fromkeys(columns, pa.string()),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    options = {"parse_options": arrow_csv.ParseOptions(newlines_in_values=True), "convert_options": convert}
-    with arrow_csv.open_csv(file, **options) as reader:
-        if reader.schema.names != columns:
-            raise ValueError("another header")
-        for batch in reader:
-            rows += batch.num_rows
-            for column in columns:
-                nulls[column] += batch[column].null_count
-            for one in numbers:
-                # pyarrow's sum wraps around at the digits of its type.
-                values = pc.cast(batch[one.name], pa.decimal256(76, one.scale))
-                totals[one.name] = exact.EXACT.add(totals[one.name], pc.sum(values).as_py() or 0)
-    return Reading(rows, nulls, totals)
-
-
-def with_python(file: Path, manifest: Manifest, scratch: Path) -> Reading:
-    """Return what Python's csv module finds, row by row; a damaged file raises one of REFUSALS."""
-    columns = manifest.column_names
-    rows, empty = 0, dict.fromkeys(columns, 0)
-    totals = dict.fromkeys(manifest.control_totals, Decimal(0))
-    with file.open(newline="", encoding="utf-8-sig") as stream:
-        reader = csv.reader(stream, strict=True)
-        if next(reader, None) != columns:
-            raise ValueError("another header")
-        for values in reader:
-            row = dict(zip(columns, values, strict=True))
-            rows += 1
-            for column, cell in row.items():
-                empty[column] += not cell
-            for column in totals:
-                totals[column] = exact.EXACT.add(totals[column], Decimal(row[column] or 0))
-    texts = {column.name for column in manifest.columns if column.type == "string"}
-    return Reading(rows, {column: count for column, count in empty.items() if column not in texts}, totals)
-
-
-PARSERS: dict[str, Callable[[Path, Manifest, Path], Reading]] = {
-    "DuckDB": with_duckdb,
-    "pyarrow": with_pyarrow,
-    "Python's csv": with_python,
-}
-# What a parser raises on a damaged file, or on totals of columns that are not there. Its message may quote a row.
-REFUSALS = (duckdb.Error, pa.ArrowException, csv.Error, ValueError, ArithmeticError, LookupError)
-
-
-def _numbers(manifest: Manifest) -> list[Column]:
-    columns = {column.name: column for column in manifest.columns}
-    return [columns[name] for name in manifest.control_totals]
 
 
 @dataclass(frozen=True)
@@ -151,11 +61,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     file = files[manifest.file]
     issues = [*_files(manifest, path, files, scratch), *_dictionary(target, manifest, path)]
     issues += _changes(target, manifest, path, scratch)
-    for parser, reading in PARSERS.items():
-        try:
-            issues += [f"{parser} {issue}" for issue in _reading(manifest, reading(file, manifest, scratch))]
-        except REFUSALS as error:
-            issues.append(f"{parser} cannot read the file as the manifest has it ({type(error).__name__})")
+    issues += _figures(manifest, file)
     notes = []
     try:
         issues += _table(manifest, catalog, file, scratch)
@@ -272,13 +178,33 @@ def _companion(manifest: Manifest, path: str, name: str) -> str:
     return str(PurePosixPath(path, manifest.file).with_name(name))
 
 
-def _reading(manifest: Manifest, reading: Reading) -> list[str]:
-    nulls = {column.name: column.nulls for column in manifest.columns}
-    totals = {column: Decimal(total) for column, total in manifest.control_totals.items()}
-    issues = [f"reads {reading.rows} rows instead of {manifest.rows}"] if reading.rows != manifest.rows else []
-    for what, counts, expected in (("number of NULLs in", reading.nulls, nulls), ("total of", reading.totals, totals)):
-        issues += [f"reads another {what} {column}" for column in counts if counts[column] != expected[column]]
-    return issues
+def _figures(manifest: Manifest, file: Path) -> list[str]:
+    """Return how the manifest's rows, NULLs and totals differ from those of the file, read batch by batch."""
+    columns = {column.name: column for column in manifest.columns}
+    rows, nulls, totals = 0, dict.fromkeys(columns, 0), dict.fromkeys(manifest.control_totals, Decimal(0))
+    try:
+        with cells_of(file, manifest.column_names) as reader:
+            if reader.schema.names != manifest.column_names:
+                return ["the header does not name the manifest's columns"]
+            for batch in reader:
+                rows += batch.num_rows
+                for column in nulls:
+                    nulls[column] += batch[column].null_count
+                for column in totals:
+                    # pyarrow's sum wraps around at the digits of its type.
+                    values = pc.cast(batch[column], pa.decimal256(76, columns[column].scale))
+                    totals[column] = exact.EXACT.add(totals[column], pc.sum(values).as_py() or 0)
+    # Its message may quote a row.
+    except (pa.ArrowException, LookupError) as error:
+        return [f"pyarrow cannot read the file as the manifest has it ({type(error).__name__})"]
+    issues = [f"pyarrow reads {rows} rows instead of {manifest.rows}"] if rows != manifest.rows else []
+    expected = {column: Decimal(total) for column, total in manifest.control_totals.items()}
+    issues += [f"pyarrow reads another total of {column}" for column in totals if totals[column] != expected[column]]
+    return issues + [
+        f"pyarrow reads another number of NULLs in {column}"
+        for column in nulls
+        if nulls[column] != columns[column].nulls
+    ]
 
 
 def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> list[str]:
@@ -286,10 +212,11 @@ def _table(manifest: Manifest, catalog: Catalog, file: Path, scratch: Path) -> l
     try:
         source = source_snapshot(catalog, manifest)
         # What was looked for when the version was made need not be what is looked for today.
-        table = pii_scan.as_published(source, manifest.withheld_rows, scratch) or exclude_rows_missing_from(
+        table = pii_scan.as_published(source, manifest.withheld_rows, scratch) or pii_scan.exclude_rows_missing_from(
             file, source, manifest.withheld_rows, scratch
         )
-        made = build_manifest(table, IsoWeek.parse(manifest.week), verify(file, table, scratch))
+        verify(file, table, scratch)
+        made = build_manifest(table, IsoWeek.parse(manifest.week), measure(table, scratch))
     except SnapshotErasedError:
         raise
     except UserError as error:

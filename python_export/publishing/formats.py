@@ -15,8 +15,10 @@ from xml.etree.ElementTree import iterparse
 from zipfile import ZipFile
 
 from python_common.errors import UserError
-from python_export.csv.compare import FORMULA, SPREADSHEET_ROWS, is_same
+from python_export.csv.compare import is_same
 from python_export.csv.csv_file import name, reading, rows_of, text
+from python_export.csv.facts import SPREADSHEET_ROWS
+from python_export.csv.write import FORMULA
 from python_export.publishing.manifest import File, Manifest
 from python_export.publishing.target import digest
 

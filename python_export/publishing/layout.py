@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-from python_export.csv.bucket import ABANDONED_AFTER
+from python_export.publishing.bucket import ABANDONED_AFTER
 
 MANIFEST = "manifest.json"
 REPORTS = "reports"

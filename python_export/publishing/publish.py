@@ -15,7 +15,7 @@ from python_common.config.settings import CATALOG_NAME
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
-from python_export.csv.compare import Facts
+from python_export.csv.facts import Facts
 from python_export.datasets import dictionary
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar
 
 from python_common.errors import UserError
-from python_export.csv.bucket import Bucket
+from python_export.publishing.bucket import Bucket
 from python_export.publishing.layout import MANIFEST, UPLOAD, VERSION, Layout
 
 # An object that is always there, by which a store shows that it refuses to write it again.
@@ -34,9 +33,6 @@ COMMIT_PAUSE_SECONDS = 1.0
 @dataclass(frozen=True)
 class S3Target(Layout, Bucket):
     """The export root in a bucket."""
-
-    what: ClassVar[str] = "The export root"
-    variable: ClassVar[str] = "LAKEHOUSE_EXPORT_ROOT"
 
     staging: Path
     url: str = ""

@@ -198,8 +198,7 @@ def staging(private: Path) -> Iterator[Path]:
         try:
             for left_over in private.iterdir():
                 if left_over.is_dir():
-                    # Spark may still write there for a run that was killed; the next run removes the rest.
-                    shutil.rmtree(left_over, ignore_errors=True)
+                    shutil.rmtree(left_over)
             directory.mkdir()
             yield directory
         except OSError as error:

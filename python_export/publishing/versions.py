@@ -8,13 +8,11 @@ from pyiceberg.catalog import Catalog
 
 from python_common.catalog import commits, property_keys
 from python_common.catalog.catalog import load_table
-from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.log import log
-from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
-from python_export.csv.unload import unload
+from python_export.csv.write import write
 from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source
@@ -82,14 +80,14 @@ def source_snapshot(catalog: Catalog, manifest: Manifest) -> Source:
     return replace(source, guards_quotes=manifest.formula_guard >= FORMULA_GUARD)
 
 
-def rewrite(settings: Settings, catalog: Catalog, target: Target, manifest: Manifest, to: Path) -> None:
+def rewrite(catalog: Catalog, target: Target, manifest: Manifest, to: Path) -> None:
     """Write the files of a version again, from the snapshot of its table, into a directory.
 
     Raises:
-        UserError: the snapshot has expired, Spark failed, or not every byte of the CSV is the same.
+        UserError: the snapshot has expired, the file cannot be written, or not every byte of the CSV is the same.
     """
     to.mkdir(parents=True, exist_ok=True)
-    with staging(target.staging) as directory, thrift.connect(settings) as cursor:
+    with staging(target.staging) as directory:
         scratch = directory / "scratch"
         source = pii_scan.as_published(source_snapshot(catalog, manifest), manifest.withheld_rows, scratch)
         if source is None:
@@ -97,7 +95,8 @@ def rewrite(settings: Settings, catalog: Catalog, target: Target, manifest: Mani
                 "it was made by another search for personal data, which has withheld other rows",
                 "Its release writes it again",
             )
-        csv = unload(cursor, source, directory / "files", manifest.bom, settings.export_unload)
+        csv = directory / Path(manifest.file).name
+        write(source, csv, scratch, manifest.bom)
         if digest(csv) != manifest.sha256:
             raise UserError("its snapshot gives another file", "Restore the lake from a backup")
         if formats.write(csv, manifest, dict.fromkeys(one.format for one in manifest.files), scratch) != manifest.files:

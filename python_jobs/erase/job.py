@@ -22,7 +22,6 @@ from python_common.spark.session import LazySparkSession
 from python_dbt import run as dbt
 from python_dbt.pii.flows import RESTRICTED
 from python_dbt.project import Project
-from python_export.csv.unload import UnloadBucket
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.exported import Exported
@@ -168,12 +167,10 @@ class Erasure:
         page.write_all(self.settings, catalog, exported)
 
     def _clean(self, targets: list[Target], receipt: Receipt) -> None:
-        """Delete what dead exports left in export roots and unloads: nothing exports while this has the lease."""
+        """Delete what dead exports left in export roots: nothing exports while this has the lease."""
         self.require()
         names = declared.of_manifest(self.project.manifest())
         receipt.not_searched += published.clean(targets, names)
-        if self.settings.export_unload:
-            UnloadBucket.at(self.settings.export_unload).clean(published.ALL_AGES)
 
     def _erase(self, catalog: Catalog, to_erase: list[RowsToErase], receipt: Receipt) -> None:
         spark, writer = LazySparkSession(self.settings), f"{erase.WRITER}{uuid.uuid4()}"

@@ -181,7 +181,7 @@ def reconcile(job: Job) -> str:
 
 
 def export(job: Job) -> str:
-    """Unload, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
+    """Write, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
     job.exporter.publish_built(job.weeks, job.figures)
     new = [file.manifest.week for file in job.exported.published if not file.unchanged]
     older = sorted(set(new) - {*map(str, job.weeks)})

@@ -7,18 +7,16 @@ from pathlib import Path
 
 import boto3
 import pytest
-from pyhive import hive
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-from python_common.errors import UserError
 from python_common.process import free_ports
-from python_common.spark import thrift, thrift_server
 from python_export.csv.compare import verify
-from python_export.csv.unload import unload
+from python_export.csv.facts import measure
+from python_export.csv.write import write
 from python_export.datasets.snapshot import Source
 from python_ingest.bronze import tables
 from python_ingest.bronze.commit import BatchMetadata, CommitConflict, overwrite
@@ -53,25 +51,10 @@ def lake(
             warehouse=f"s3://{bucket}/warehouse",
             catalog_uri=postgres.database("lake_in_s3"),
             catalog_properties=properties,
-            export_unload=f"s3a://{bucket}/unloads",
             home=directory / "home",
             thrift_port=free_ports(1)[0],
             thrift_password="thrift-secret-c2d8",
         )
-
-
-@pytest.fixture(scope="module")
-def cursor(lake: Settings) -> Iterator[hive.Cursor]:
-    """A session of a Thrift server on the lake."""
-    server = thrift_server.service(lake.home / "thrift", lake)
-    server.start()
-    try:
-        with thrift.connect(lake) as cursor:
-            # Else so few rows would be one part.
-            thrift.rows(cursor, "set spark.sql.adaptive.enabled = false")
-            yield cursor
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -163,27 +146,7 @@ def test_batches_are_taken_once_and_stay_when_the_table_is_maintained(settings: 
     assert position_of(table).next_offsets == {0: 2 * ROWS, 1: 2 * ROWS}
 
 
-def objects(url: str) -> list[str]:
-    """Return the keys under an s3a:// address."""
-    bucket, _, prefix = url.removeprefix("s3a://").partition("/")
-    return [
-        entry["Key"] for entry in boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
-    ]
-
-
-def test_what_spark_hands_over_by_a_bucket_is_what_it_writes_here(
-    lake: Settings, cursor: hive.Cursor, hostile_source: Source, tmp_path: Path
-) -> None:
-    here = unload(cursor, hostile_source, tmp_path / "here", bom=True)
-    by_bucket = unload(cursor, hostile_source, tmp_path / "by_bucket", bom=True, by_way_of=lake.export_unload)
-    assert by_bucket.name == "joined.csv"
-    assert by_bucket.read_bytes() == here.read_bytes()
-    assert verify(by_bucket, hostile_source, tmp_path / "scratch").rows == len(hostile_rows())
-    assert objects(lake.export_unload) == []
-
-
-def test_a_bucket_that_spark_cannot_write_is_reported(
-    lake: Settings, cursor: hive.Cursor, hostile_source: Source, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match="Spark failed to unload events: "):
-        unload(cursor, hostile_source, tmp_path / "unloaded", by_way_of="s3a://no-such-bucket/unloads")
+def test_a_file_of_a_table_in_s3_is_not_the_table(hostile_source: Source, tmp_path: Path) -> None:
+    write(hostile_source, tmp_path / "events.csv", tmp_path / "scratch", bom=True)
+    verify(tmp_path / "events.csv", hostile_source, tmp_path / "scratch")
+    assert measure(hostile_source, tmp_path / "scratch").rows == len(hostile_rows())

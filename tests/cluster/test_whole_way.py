@@ -119,7 +119,6 @@ def servers(postgres: Postgres, weed: Weed, tmp_path_factory: pytest.TempPathFac
             "LAKEHOUSE_CATALOG_URI": postgres.database("lake_of_the_whole_way"),
             "LAKEHOUSE_WAREHOUSE": "s3://lake/warehouse",
             "LAKEHOUSE_EXPORT_ROOT": "s3://export/weekly",
-            "LAKEHOUSE_EXPORT_UNLOAD": "s3a://lake/unloads",
             "LAKEHOUSE_SPARK_CONF": str(cluster.user_file(*events, "spark.eventLog.compress false")),
             "LAKEHOUSE_PII_KEY_FILE": str(etc / "pii.key"),
             "LAKEHOUSE_THRIFT_PASSWORD": token_urlsafe(),

@@ -54,10 +54,7 @@ def test_what_only_some_parts_need_is_asked_for_where_it_is_used() -> None:
         ("LAKEHOUSE_LOCK_TIMEOUT", "99999999999w", "is '99999999999w', which is not a duration"),
         ("LAKEHOUSE_EXPORT_DELAY", "5301w", "is '5301w', which is not a duration"),
         ("LAKEHOUSE_EXPORT_ROOT", "s3://KEY:SECRET@bucket/prefix", "holds credentials"),
-        ("LAKEHOUSE_EXPORT_UNLOAD", "s3a://KEY:SECRET@bucket/prefix", "holds credentials"),
         ("LAKEHOUSE_EXPORT_URL", "ftp://files", "is not a URL"),
-        ("LAKEHOUSE_EXPORT_UNLOAD", "s3://unloads", "is s3://unloads. Write it as s3a://bucket/prefix"),
-        ("LAKEHOUSE_EXPORT_UNLOAD", "s3a:///unloads", "is s3a:///unloads. Write it as s3a://bucket/prefix"),
     ],
 )
 def test_a_malformed_variable_is_named(name: str, value: str, words: str) -> None:

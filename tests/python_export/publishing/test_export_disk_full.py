@@ -17,6 +17,8 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_export.csv import csv_file
 from python_export.csv.compare import verify
+from python_export.csv.write import write
+from python_export.datasets.snapshot import Source
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target, open_target, staging
@@ -44,6 +46,17 @@ def export(target: Target, content: str) -> int:
         alone.mkdir(parents=True)
         (alone / "part-0.csv").write_text(content)
         return publish(target, alone / "part-0.csv", draft("2020-W53"), (), directory / "scratch").manifest.version
+
+
+def test_no_room_for_the_file(hostile_source: Source, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    with (
+        pytest.raises(UserError, match=r"DuckDB could not write the file \(IOException\).* check that there is room"),
+        no_room_beyond(100),
+    ):
+        write(hostile_source, file, tmp_path / "scratch")
+    write(hostile_source, file, tmp_path / "scratch")
+    verify(file, hostile_source, tmp_path / "scratch")
 
 
 def test_no_room_for_a_version(target: Target) -> None:
@@ -103,7 +116,7 @@ def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monk
     file.write_text(",".join(SCHEMA.names) + "\n")
     with pytest.raises(UserError) as refusal, no_room_beyond(MB):
         verify(file, table, tmp_path / "scratch")
-    assert "DuckDB could not compare the file with the table" in str(refusal.value)
+    assert "the file could not be compared with the table" in str(refusal.value)
     assert "check that there is room" in str(refusal.value)
     assert "4111" not in str(refusal.value)
     with pytest.raises(UserError, match="0 rows instead of 150000"):

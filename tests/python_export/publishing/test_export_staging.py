@@ -1,6 +1,5 @@
 """The staging area: private, one run at a time, and clean afterwards."""
 
-import errno
 import multiprocessing
 import os
 import signal
@@ -50,21 +49,6 @@ def test_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     with staging(tmp_path / ".staging") as directory:
         assert not left_over.exists()
         assert directory.exists()
-
-
-def test_what_cannot_be_removed_yet_is_left_to_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_empty(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-
-    left_over = tmp_path / "killed"
-    left_over.mkdir()
-    with monkeypatch.context() as spark_still_writes:
-        spark_still_writes.setattr(os, "rmdir", not_empty)
-        with staging(tmp_path) as directory:
-            assert directory.exists()
-    assert left_over.exists()
-    with staging(tmp_path):
-        assert not left_over.exists()
 
 
 def test_a_second_run_waits_for_the_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

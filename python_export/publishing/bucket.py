@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import boto3
@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from python_common.errors import UserError
 
-# What is younger than this may be another machine's that is still at work, or carries on what a dead one has left.
+# What is younger than this may be another machine's that is still at work.
 ABANDONED_AFTER = timedelta(days=1)
 # A bucket answers each read after milliseconds.
 READS_AT_ONCE = 8
@@ -23,10 +23,7 @@ READS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Bucket:
-    """Objects under a prefix. A subclass has its name in messages and the variable that names it."""
-
-    what: ClassVar[str]
-    variable: ClassVar[str]
+    """Objects under a prefix, the export root of messages."""
 
     bucket: str
     prefix: str
@@ -111,9 +108,9 @@ class Bucket:
             code = cause.response["Error"]["Code"] if isinstance(cause, ClientError) else type(cause).__name__
             raise self._unusable(self.address(""), code) from None
 
-    @classmethod
-    def _unusable(cls, url: str, why: str) -> UserError:
+    @staticmethod
+    def _unusable(url: str, why: str) -> UserError:
         return UserError(
-            f"{cls.what} {url} cannot be used ({why})",
-            f"Correct {cls.variable}, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",
+            f"The export root {url} cannot be used ({why})",
+            "Correct LAKEHOUSE_EXPORT_ROOT, AWS_ENDPOINT_URL_S3 or the AWS_* credentials, and run it again",
         )
