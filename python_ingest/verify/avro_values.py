@@ -1,38 +1,51 @@
-"""Decodes Avro bytes into columns by fastavro and the registered schema, independently of the ingester.
+"""Decodes Avro bytes by fastavro and the registered schema, into the columns of docs/type-mapping.md.
 
-It follows docs/type-mapping.md. fastavro gets a schema of equal encoding in which every type is expanded under a
-generated name: names are not encoded, and fastavro refuses some that Avro's Java library accepts. Times stay numbers.
+It shares no decoding with the ingester. What fastavro refuses, or may read in another way than Avro's Java library, is
+not compared. Times stay numbers.
 """
 
 import io
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from itertools import count
 from typing import Any
 
-import fastavro
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro._read_py import schemaless_reader as bounded_reader
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from python_ingest.avro.types import NAMED, RECORDS, AvroField, AvroSchema, AvroType, qualified_name, simple_name
+from python_ingest.avro.types import NAMED, RECORDS, simple_name
 from python_ingest.kafka.message import HEADER_BYTES
-from python_ingest.verify.java_decoder import JavaDecoder
 
-Convert = Callable[[Any], Any]
-_Read = tuple[AvroSchema, Convert]
-# A type is written out wherever it is used: a schema with more than this is not read.
+# A schema that writes out to more types is not read: their values may take no bytes.
 MOST_TYPES = 500_000
-# An omitted field is a dead letter beyond this, by docs/type-mapping.md.
-MOST_EMPTY_ITEMS = 64
-MOST_LEVELS = 32
 NUMBERS = ({"int", "long"}, {"float", "double"})
 MILLISECONDS = ("timestamp-millis", "local-timestamp-millis")
 EXACT = Context(prec=80)
+# For fastavro any byte but 0 is true, for Java 1 alone.
+BOOLEAN = "java.boolean"
+# How the types of a union are read that have no name; fastavro returns the others with theirs.
+PYTHON_TYPES = {
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+    "array": list,
+    "map": dict,
+}
+Convert = Callable[[Any], Any]
 
 
 class Unreadable(Exception):
-    """Bytes or a schema that cannot be read; the message holds no byte of them."""
+    """Bytes that are not of their schema; the message holds no byte of them."""
+
+
+class NotCompared(Exception):
+    """A schema or a value that this decoder cannot judge, with the reason."""
 
 
 class Reader:
@@ -43,7 +56,7 @@ class Reader:
     that the schema lacks is omitted, and so is a field whose path is `omitted`.
 
     Raises:
-        Unreadable: the schema is not Avro.
+        NotCompared: fastavro refuses the schema, or a value of it may be larger than its bytes.
     """
 
     def __init__(
@@ -55,234 +68,216 @@ class Reader:
         names: Mapping[str, Sequence[str]],
         omitted: Collection[str] = (),
     ) -> None:
-        self._named: dict[str, tuple[AvroType, str]] = {}
+        self._named: dict[str, Any] = {}
         self._names = names
         self._omitted = omitted
-        self._numbers = count()
-        # The records that the current path is in, and how often it came into one again.
-        self._open: tuple[int, ...] = ()
-        self._level = 0
-        self._copies: dict[tuple[int, ...], str] = {}
-        self._path = ""
-        self._parsed_types: dict[str, Any] = {}
+        self._is_recursive = False
+        self._schema: Any = None
         try:
-            for document in map(json.loads, [*references, text]):
-                self._define(document, "")
-            self.is_record = self._is_record(document, "")
-            schema: Any  # to fastavro's types an object has any keys
-            schema, self._convert = self._read_as(document, "", fields if self.is_record else plain)
-            self._schema = fastavro.parse_schema(schema, self._parsed_types)
+            parse_schema({"type": "fixed", "name": BOOLEAN, "size": 1}, self._named)
+            for document in [*references, text]:
+                # A record of one field is encoded as that field, and fastavro keeps a record's parsed types.
+                value = {"name": "value", "type": _type_for_fastavro(json.loads(document, object_hook=_for_fastavro))}
+                self._schema = parse_schema({"type": "record", "name": "_value", "fields": [value]}, self._named)
+            kind = self._schema["fields"][0]["type"]
+            self._takes_no_bytes(kind, count(), ())
+            branches = [branch for branch in (kind if isinstance(kind, list) else [kind]) if branch != "null"]
+            self.is_record = len(branches) == 1 and self._definition(branches[0])["type"] in RECORDS
+            self._convert = self._converter(kind, fields if self.is_record else plain, "")
+        except NotCompared:
+            raise
         except Exception as error:  # an invalid schema fails in any way
-            raise Unreadable(f"the schema cannot be read ({type(error).__name__})") from None
+            raise NotCompared(f"fastavro refuses it ({type(error).__name__})") from None
 
-    def read(self, part: bytes, as_java: bool = False) -> Any:
-        """Return the value in a key or value with its header.
-
-        With `as_java` numbers in an encoding that Avro's Java library refuses are errors, which takes more time.
+    def read(self, part: bytes | None, is_refused: bool = False) -> Any:
+        """Return the value in a key or value with its header; `is_refused` if Avro's Java library did not read it.
 
         Raises:
             Unreadable: the bytes are not of this schema.
+            NotCompared: the value is one that Avro's Java library may read in another way, or refuse.
         """
-        body = part[HEADER_BYTES:]
-        if not as_java:
-            with suppress(Exception):  # damaged bytes make a reader fail in any way
-                return self._convert(fastavro.schemaless_reader(io.BytesIO(body), self._schema, None))
+        body = (part or b"")[HEADER_BYTES:]
+        # In C the stack would end before a type inside itself does.
+        reader = bounded_reader if self._is_recursive else schemaless_reader
         try:
-            decoder = JavaDecoder(io.BytesIO(body))  # type: ignore[no-untyped-call]
-            return self._convert(decoder.value(self._schema, self._parsed_types))
-        except Exception as error:  # so does this one
+            decoded: Any = reader(io.BytesIO(body), self._schema, None, return_named_type=True)
+        except Exception as error:  # damaged bytes make a reader fail in any way
+            if isinstance(error, IndexError) and not is_refused:
+                raise NotCompared("an index may have more than 32 bits") from None
             raise Unreadable(type(error).__name__) from None
+        value = self._convert(decoded["value"])
+        if is_refused and (self._omitted or not self._is_encoding(body, decoded)):
+            raise NotCompared("Avro's Java library may refuse their encoding")
+        return value
 
-    def _define(self, schema: AvroSchema | None, namespace: str) -> None:
-        if isinstance(schema, dict):
-            if schema.get("type") in NAMED:
-                full = qualified_name(schema["name"], schema.get("namespace", namespace))
-                namespace = full.rpartition(".")[0]
-                self._named[full] = (schema, namespace)
-            for field in schema.get("fields", ()):
-                self._define(field["type"], namespace)
-            for below in (schema.get("items"), schema.get("values"), schema.get("type")):
-                self._define(below, namespace)
-        for branch in schema if isinstance(schema, list) else ():
-            self._define(branch, namespace)
+    def _is_encoding(self, body: bytes, decoded: Any) -> bool:
+        """Return whether bytes begin as fastavro encodes their value; numbers and blocks have several encodings."""
+        encoded = io.BytesIO()
+        schemaless_writer(encoded, self._schema, decoded)
+        return body.startswith(encoded.getvalue())
 
-    def _is_record(self, schema: AvroSchema, namespace: str) -> bool:
+    def _takes_no_bytes(self, schema: Any, types: Iterator[int], within: tuple[str, ...]) -> bool:
+        """Return whether a type's values take no bytes, and note whether a type is inside itself.
+
+        Raises:
+            NotCompared: an array may have any number of items in a few bytes, or the schema is too large.
+        """
+        if next(types) > MOST_TYPES:
+            raise NotCompared("it has more than 500,000 types")
         if isinstance(schema, list):
-            some = [branch for branch in schema if branch != "null"]
-            return len(some) == 1 and self._is_record(some[0], namespace)
-        if isinstance(schema, dict):
-            return schema["type"] in RECORDS or self._is_record(schema["type"], namespace)
-        named = self._lookup(schema, namespace)
-        return named is not None and named[0]["type"] in RECORDS
+            for branch in schema:
+                self._takes_no_bytes(branch, types, within)
+            return False
+        definition = self._definition(schema)
+        match definition["type"]:
+            case "record" | "error":
+                if (name := definition["name"]) in within:
+                    self._is_recursive = True
+                    return False
+                return all(
+                    [self._takes_no_bytes(field["type"], types, (*within, name)) for field in definition["fields"]]
+                )
+            case "array":
+                if self._takes_no_bytes(definition["items"], types, within):
+                    raise NotCompared("it has items without bytes")
+            case "map":
+                self._takes_no_bytes(definition["values"], types, within)
+        return definition["type"] == "null" or definition.get("size") == 0
 
-    def _lookup(self, name: str, namespace: str) -> tuple[AvroType, str] | None:
-        return self._named.get(qualified_name(name, namespace)) or self._named.get(name)
+    def _definition(self, schema: Any) -> Any:
+        return self._named.get(schema, {"type": schema}) if isinstance(schema, str) else schema
 
-    def _read_as(self, schema: AvroSchema, namespace: str, column: IcebergType | None) -> _Read:
-        """Return the schema for fastavro, and what makes of its values those of the column."""
-        if next(self._numbers) > MOST_TYPES:
-            raise ValueError
+    def _converter(self, schema: Any, column: IcebergType | None, path: str, within: tuple[str, ...] = ()) -> Convert:
+        """Return what makes a column's values of decoded ones; `path` is that of the records around, `within` they."""
         if isinstance(schema, list):
-            return self._union(schema, namespace, column)
-        if isinstance(schema, dict) and schema["type"] not in NAMED:
-            return self._unnamed(schema, namespace, column)
-        if isinstance(schema, dict):
-            schema, namespace = self._named[qualified_name(schema["name"], schema.get("namespace", namespace))]
-        elif (named := self._lookup(schema, namespace)) is not None:
-            schema, namespace = named
-        else:
-            # For fastavro any byte but 0 is true, for Java 1 alone.
-            return (self._fixed(1), b"\x01".__eq__) if schema == "boolean" else READ_AS.get(schema, (schema, _same))
-        if schema["type"] in RECORDS:
-            return self._record(schema, namespace, column)
-        if schema["type"] == "enum":  # encoded as an int
-            return "int", dict(enumerate(schema["symbols"])).__getitem__
-        return self._fixed(schema["size"]), _logical(schema)
+            return self._union(schema, column, path, within)
+        definition = self._definition(schema)
+        match definition["type"]:
+            case "record" | "error":
+                return self._record(definition, column, path, within)
+            case "array":
+                element = column.element_type if isinstance(column, ListType) else None
+                convert_item = self._converter(definition["items"], element, path, within)
+                return lambda items: [convert_item(item) for item in items]
+            case "map":
+                value = column.value_type if isinstance(column, MapType) else None
+                convert = self._converter(definition["values"], value, path, within)
+                return lambda values: {key: convert(value) for key, value in values.items()}
+        return _leaf(definition)
 
-    def _unnamed(self, schema: AvroType, namespace: str, column: IcebergType | None) -> _Read:
-        if schema["type"] == "array":
-            element = column.element_type if isinstance(column, ListType) else None
-            items, convert = self._read_as(schema["items"], namespace, element)
-            if column is None and _takes_no_bytes(items):
-                # The index of a branch is encoded as a number of items, and the end of an array as the first index.
-                some = [self._record_of([{"name": "end", "type": ["null"]}]) for _ in range(MOST_EMPTY_ITEMS)]
-                return self._record_of([{"name": "items", "type": ["null", *some]}]), _same
-            return {"type": "array", "items": items}, lambda decoded: [convert(item) for item in decoded]
-        if schema["type"] == "map":
-            value = column.value_type if isinstance(column, MapType) else None
-            values, convert = self._read_as(schema["values"], namespace, value)
-            return {"type": "map", "values": values}, lambda decoded: {
-                name: convert(value) for name, value in decoded.items()
-            }
-        plain, convert = self._read_as(schema["type"], namespace, column)
-        base = plain if isinstance(plain, dict) else {"type": plain}
-        return plain, _logical(schema | base) if convert is _same else convert
+    def _record(self, definition: Any, column: IcebergType | None, path: str, within: tuple[str, ...]) -> Convert:
+        if definition["name"] in within:
+            return _same  # no column holds it
+        columns, within = _below(column), (*within, definition["name"])
+        fields = []
+        for field in definition["fields"]:
+            if path + field["name"] not in self._omitted:
+                name = self._column_of(field["name"], columns)
+                convert = self._converter(field["type"], columns.get(name), f"{path}{name}.", within)
+                fields.append((field["name"], name, convert))
+        return lambda record: {name: convert(record[field]) for field, name, convert in fields}
 
-    def _union(self, branches: list[AvroSchema], namespace: str, column: IcebergType | None) -> _Read:
-        some = [branch for branch in branches if branch != "null"]
-        if len(some) < 2 or {simple_name(branch) for branch in some} in NUMBERS:
-            read = [self._read_as(branch, namespace, column) for branch in branches]
-            # fastavro does not return which of two numeric branches was written.
-            converters = [convert for branch, (_, convert) in zip(branches, read, strict=True) if branch != "null"]
-            convert = converters[0] if len(converters) == 1 else _same
-            return [plain for plain, _ in read], lambda value: None if value is None else convert(value)
-        union: list[AvroSchema] = []
-        members: dict[str, tuple[str, Convert]] = {}
+    def _union(self, union: list[Any], column: IcebergType | None, path: str, within: tuple[str, ...]) -> Convert:
+        """Return the conversion to the one type of a union, or to a record with the member that was written."""
+        branches = [branch for branch in union if branch != "null"]
+        if {*map(simple_name, branches)} in NUMBERS:
+            return _same
+        if len(branches) == 1:
+            convert_only = self._converter(branches[0], column, path, within)
+            return lambda value: None if value is None else convert_only(_split(value)[1])
+        members: dict[Any, list[tuple[str, Convert]]] = defaultdict(list)
         for branch in branches:
-            if branch == "null":
-                union.append(branch)
-                continue
-            name, field_name = f"member_{simple_name(branch)}", f"f{next(self._numbers)}"
-            plain, convert = self._read_as(branch, namespace, _below(column).get(name))
-            # A record of one field is encoded as that field, and identifies the branch.
-            union.append(self._record_of([{"name": field_name, "type": plain}]))
-            members[field_name] = name, convert
+            definition, name = self._definition(branch), f"member_{simple_name(branch)}"
+            written = definition["name"] if definition["type"] in NAMED else PYTHON_TYPES[definition["type"]]
+            members[written].append((name, self._converter(branch, _below(column).get(name), path, within)))
 
         def convert_member(value: Any) -> Any:
             if value is None:
                 return None
-            ((field_name, inner),) = value.items()
-            name, convert = members[field_name]
-            return {name: convert(inner)}
+            written, value = _split(value)
+            if len(members[written]) > 1:
+                raise NotCompared("a union has two types of number")
+            ((name, convert),) = members[written]
+            return {name: convert(value)}
 
-        return union, convert_member
+        return convert_member
 
-    def _record(self, schema: AvroType, namespace: str, column: IcebergType | None) -> _Read:
-        below, open_records, level = _below(column), self._open, self._level
-        record = self._record_of([])
-        if id(schema) in open_records:
-            self._open = open_records[: open_records.index(id(schema))]
-            copy = (level, *self._open, id(schema))
-            if level == MOST_LEVELS or copy in self._copies:
-                self._open = open_records
-                return self._copies.get(copy) or self._record_of([{"name": "none", "type": []}]), _same
-            self._copies[copy] = record["name"]
-            self._level += 1
-        self._open = (*self._open, id(schema))
-        fields: list[tuple[str, str, Convert]] = []
-        for field in schema["fields"]:
-            name, field_name = self._column(field, below), f"f{next(self._numbers)}"
-            outer, self._path = self._path, f"{self._path}{name}."
-            plain, convert = self._read_as(field["type"], namespace, below.get(name))
-            self._path = outer
-            record["fields"].append({"name": field_name, "type": plain})
-            if f"{outer}{field['name']}" not in self._omitted:
-                fields.append((field_name, name, convert))
-        self._open, self._level = open_records, level
-        return record, lambda decoded: {name: convert(decoded[field_name]) for field_name, name, convert in fields}
-
-    def _column(self, field: AvroField, below: Mapping[str, IcebergType]) -> str:
+    def _column_of(self, field: str, columns: Mapping[str, IcebergType]) -> str:
         """Return the column of a field: by its name in any case, else by its nearest alias."""
-        name: str = field["name"]
-        spellings = {column.lower(): column for column in below}
-        near, seen = [name], {name}
+        spellings = {column.lower(): column for column in columns}
+        near, seen = [field], set[str]()
         while near:
-            for near_name in near:
-                if near_name.lower() in spellings or not below:
-                    return spellings.get(near_name.lower(), near_name)
-            similar = [other for near_name in near for other in self._names.get(near_name, ())]
-            near = [*field.get("aliases", ()), *similar] if near == [name] else similar
-            near = [near_name for near_name in dict.fromkeys(near) if near_name not in seen]
+            for name in near:
+                if name.lower() in spellings:
+                    return spellings[name.lower()]
             seen.update(near)
-        return name
+            near = [other for name in near for other in self._names.get(name, ()) if other not in seen]
+        return field
 
-    def _fixed(self, size: int) -> AvroType:
-        return {"type": "fixed", "name": self._name(), "size": size}
 
-    def _record_of(self, fields: list[AvroField]) -> AvroType:
-        return {"type": "record", "name": self._name(), "fields": fields}
+def _for_fastavro(schema: dict[str, Any]) -> Any:
+    """Return an object of a schema without what fastavro converts with a loss, or refuses though Spark takes it."""
+    if "name" not in schema and isinstance(schema.get("type"), dict):
+        schema = schema | schema["type"]
+    if "name" not in schema and schema.get("type") in ("boolean", BOOLEAN):
+        return BOOLEAN
+    types = {key: _type_for_fastavro(schema[key]) for key in ("type", "items", "values") if key in schema}
+    renamed = {"logicalType": "logical"}
+    return {renamed.get(key, key): value for key, value in (schema | types).items() if key != "default"}
 
-    def _name(self) -> str:
-        return f"t{next(self._numbers)}"
+
+def _type_for_fastavro(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [*map(_type_for_fastavro, schema)]
+    return BOOLEAN if schema == "boolean" else schema
 
 
 def _below(column: IcebergType | None) -> dict[str, IcebergType]:
     return {field.name: field.field_type for field in column.fields} if isinstance(column, StructType) else {}
 
 
-def _takes_no_bytes(schema: Any) -> bool:
-    if isinstance(schema, dict) and schema["type"] == "record":
-        return all(_takes_no_bytes(field["type"]) for field in schema["fields"])
-    return schema == "null" or (isinstance(schema, dict) and schema.get("size") == 0)
+def _split(value: Any) -> tuple[Any, Any]:
+    """Return the name of a value's type in a union, or its type in Python, and the value."""
+    return value if isinstance(value, tuple) else (type(value), value)
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _logical(schema: AvroType) -> Convert:
-    """Return the conversion of a logical type; an invalid one converts nothing."""
-    logical = schema.get("logicalType")
-    if schema["type"] == "long" and logical in MILLISECONDS:
-        return _as_microseconds
-    if schema["type"] not in ("bytes", "fixed") or logical != "decimal":
-        return _same
-    precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:
+def _leaf(definition: Any) -> Convert:
+    """Return the conversion of a type without others in it; an invalid logical type converts nothing."""
+    kind, logical = definition["type"], definition.get("logical")
+    if definition.get("name") == BOOLEAN:
+        return b"\x01".__eq__
+    if kind == "int":
+        return _int
+    if kind == "long" and logical in MILLISECONDS:
+        return _microseconds
+    precision, scale = definition.get("precision"), definition.get("scale", 0)
+    if kind not in ("bytes", "fixed") or logical != "decimal" or type(precision) is not int or type(scale) is not int:
         return _same
     # Some precision may be more than a fixed can hold.
-    if schema["type"] == "fixed" and 10**precision > 2 ** (8 * schema["size"] - 1):
+    is_too_long = kind == "fixed" and 10**precision > 2 ** (8 * definition["size"] - 1)
+    if precision < 1 or not 0 <= scale <= precision or is_too_long:
         return _same
 
-    def decimal(unscaled_bytes: bytes) -> Decimal:
-        unscaled = int.from_bytes(unscaled_bytes, "big", signed=True)
-        if not unscaled_bytes or abs(unscaled) >= 10**precision:
-            raise OverflowError
+    def decimal(value: bytes) -> Decimal:
+        unscaled = int.from_bytes(value, "big", signed=True)
+        if not value or abs(unscaled) >= 10**precision:
+            raise Unreadable("OverflowError")
         return Decimal(unscaled).scaleb(-scale, EXACT)
 
     return decimal
 
 
-def _as_int(number: int) -> int:
-    if not -(2**31) <= number < 2**31:
-        raise OverflowError
-    return number
+def _int(value: int) -> int:
+    if not -(2**31) <= value < 2**31:
+        raise NotCompared("an int has more than 32 bits")
+    return value
 
 
-READ_AS: dict[str, _Read] = {"int": ("int", _as_int), "string": ("bytes", bytes.decode)}
-
-
-def _as_microseconds(milliseconds: int) -> int:
+def _microseconds(milliseconds: int) -> int:
     if abs(milliseconds) > 2**63 // 1000:
-        raise OverflowError
+        raise Unreadable("OverflowError")
     return milliseconds * 1000

@@ -1,11 +1,11 @@
 """Decodes the stored bytes again, by fastavro and the registry's schemas, and compares the stored columns.
 
 It shares the registry client with the ingester, and no merging of schemas or decoding. A reported difference names its
-path, never a value.
+path, never a value. What fastavro cannot judge is counted, with the reason.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
 from python_ingest.kafka.message import schema_id
 from python_ingest.kafka.registry import Registered, Registry
 from python_ingest.verify.aliases import renamed
-from python_ingest.verify.avro_values import Reader, Unreadable
+from python_ingest.verify.avro_values import NotCompared, Reader, Unreadable
 from python_ingest.verify.bronze_rows import BronzeTable, is_erased
 from python_ingest.verify.report import Report
 
@@ -48,10 +48,6 @@ class _Row:
     key_error: str | None
 
 
-class _NoSchema(Exception):
-    """The registry does not have a schema."""
-
-
 def compare_decoded(report: Report, bronze: BronzeTable, key: str, registry: Registry) -> None:
     """Decode the stored rows, or a sample of them, again, and add to the report what differs. `key` is as declared.
 
@@ -77,7 +73,8 @@ class _Comparison:
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
         self._keys = _Schemas(registry, bronze.schemas("key"), {}, self._types.get("kafka_key"))
         self._issues: dict[str, dict[int, list[int]]] = {}
-        self._later = self._lacking = 0
+        self._later = 0
+        self._not_compared: Counter[str] = Counter()
 
     def compare(self, rows: pa.Table) -> None:
         """Compare the columns of some rows."""
@@ -92,8 +89,8 @@ class _Comparison:
         for at, row in enumerate(facts):
             try:
                 expected[at] = self._expected(row)
-            except _NoSchema:
-                self._lacking += 1
+            except NotCompared as reason:
+                self._not_compared[str(reason)] += 1
         self._report.decoded += sum(not is_erased(facts[at].error) for at in expected)
         for name in (*self._payload, *(name for name in DECODED if name in self._types)):
             column = _column(rows, name)
@@ -117,15 +114,14 @@ class _Comparison:
             self._report.notes.append(
                 f"{self._later:,} dead letters can be decoded by now: `lakehouse ingest replay {self._report.topic}`"
             )
-        if self._lacking:
-            ids = ", ".join(map(str, sorted(self._values.lacking | self._keys.lacking)))
-            self._report.notes.append(f"{self._lacking:,} rows were not decoded: the registry lacks schema {ids}")
+        for reason, rows in sorted(self._not_compared.items()):
+            self._report.notes.append(f"{rows:,} rows were not compared: {reason}")
 
     def _expected(self, row: _Row) -> Columns:
         """Return the expected columns of a row, without undecidable ones.
 
         Raises:
-            _NoSchema: the registry lacks a schema by which the row was decoded.
+            NotCompared: the registry lacks a schema by which the row was decoded, or fastavro cannot judge the row.
         """
         nothing: Columns = dict.fromkeys(self._payload)
         if is_erased(row.error):
@@ -133,23 +129,30 @@ class _Comparison:
         if row.error is not None and row.value is None:
             return nothing  # skipped: its bytes were not stored
         expected = nothing | self._expected_key(row) | {"value_schema_id": schema_id(row.value)}
-        try:
-            payload = self._payload_of(row.value)
-        except (Unreadable, _NoSchema) as failure:
-            if row.error is None and isinstance(failure, _NoSchema):
-                raise
-            if row.error is None:
+        if row.error is None:
+            try:
+                return expected | self._payload_of(row.value)
+            except Unreadable:
                 self._issue(row, "is decoded, and its bytes cannot be")
-            return expected
-        if row.error is None or row.error.startswith(FINAL_REASONS):
-            return expected if row.error else expected | payload
-        if row.error.startswith(LASTING_REASONS):
-            with suppress(Unreadable):
-                self._values.read(row.value, as_java=True)
-                self._issue(row, "is a dead letter, and its bytes can be decoded")
-        elif row.error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
-            self._later += 1
+        elif not row.error.startswith(FINAL_REASONS):
+            self._judge_dead_letter(row, row.error)
         return expected
+
+    def _judge_dead_letter(self, row: _Row, error: str) -> None:
+        """Find a dead letter whose bytes can be decoded: wrongly one, or one that a replay decodes."""
+        is_lasting = error.startswith(LASTING_REASONS)
+        try:
+            self._values.reader(row.value).read(row.value, is_refused=is_lasting)
+        except Unreadable:
+            return
+        except NotCompared:
+            if is_lasting:
+                raise
+            return
+        if is_lasting:
+            self._issue(row, "is a dead letter, and its bytes can be decoded")
+        elif error.startswith("unknown_schema_id") or schema_id(row.value) in self._values.known:
+            self._later += 1
 
     def _expected_key(self, row: _Row) -> Columns:
         if self._key == "bytes":
@@ -162,14 +165,15 @@ class _Comparison:
         number = schema_id(row.key)
         if number in self._keys.known and row.key_error is None:
             with suppress(Unreadable):
-                key = self._keys.read(row.key)
+                key = self._keys.reader(row.key).read(row.key)
         return {"kafka_key": key, "key_schema_id": number}
 
     def _payload_of(self, value: bytes | None) -> Columns:
         if value is None:
             return {}
-        decoded = self._values.read(value)
-        if not self._values.is_record(value):
+        reader = self._values.reader(value)
+        decoded = reader.read(value)
+        if not reader.is_record:
             return {"value": decoded}
         return {f"value_{name}" if _is_taken(name) else name: part for name, part in (decoded or {}).items()}
 
@@ -192,13 +196,8 @@ class _Schemas:
         self._fields = struct(fields) if fields else column
         self._column = column
         self._registered: dict[int, Registered | None] = {}
-        self._readers: dict[int, Reader] = {}
+        self._readers: dict[int, Reader | Unreadable | NotCompared] = {}
         self.resolve_schemas(known)
-
-    @property
-    def lacking(self) -> set[int]:
-        """The known schemas that the registry lacks."""
-        return {number for number in self.known if self._registered[number] is None}
 
     def resolve_schemas(self, numbers: Iterable[int | None], most: int | None = None) -> None:
         """Ask the registry for schemas that it was not asked for, unless it was asked for so many already."""
@@ -211,35 +210,35 @@ class _Schemas:
             # A new schema may have an alias.
             self._readers.clear()
 
-    def read(self, part: bytes | None, as_java: bool = False) -> Any:
-        """Return a value; `as_java` as in Reader.read.
+    def reader(self, part: bytes | None) -> Reader:
+        """Return the reader of a key or value.
 
         Raises:
-            Unreadable: it does not fit its schema, or its schema is not Avro.
-            _NoSchema: the registry lacks its schema.
+            Unreadable: it has no schema id, or one of a schema that is not Avro.
+            NotCompared: the registry lacks its schema, or fastavro refuses it.
         """
-        return self._reader(part).read(part or b"", as_java)
-
-    def is_record(self, part: bytes) -> bool:
-        """Return whether a value that could be read is a record."""
-        return self._reader(part).is_record
-
-    def _reader(self, part: bytes | None) -> Reader:
         number = schema_id(part)
         if number is None:
             raise Unreadable("no schema id")
+        if number not in self._readers:
+            self._readers[number] = self._new_reader(number)
+        reader = self._readers[number]
+        if isinstance(reader, Exception):
+            raise reader.with_traceback(None)
+        return reader
+
+    def _new_reader(self, number: int) -> Reader | Unreadable | NotCompared:
         registered = self._registered.get(number)
         if registered is None:
-            raise _NoSchema
+            return NotCompared(f"the registry lacks schema {number}")
         if registered.schema_type != "AVRO":
-            raise Unreadable("not Avro")
-        if number not in self._readers:
-            texts = [
-                text for schema in self._registered.values() if schema for text in (schema.text, *schema.references)
-            ]
-            columns = self._fields, self._column, renamed(texts), self.known.get(number, ())
-            self._readers[number] = Reader(registered.text, registered.references, *columns)
-        return self._readers[number]
+            return Unreadable("not Avro")
+        texts = [text for schema in self._registered.values() if schema for text in (schema.text, *schema.references)]
+        columns = self._fields, self._column, renamed(texts), self.known.get(number, ())
+        try:
+            return Reader(registered.text, registered.references, *columns)
+        except NotCompared as reason:
+            return NotCompared(f"schema {number}: {reason}")
 
 
 def _is_taken(name: str) -> bool:

@@ -1,6 +1,7 @@
 """A topic and a table for one test, on the real broker, registry and lake: records made byte by byte."""
 
 import json
+import re
 import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -260,6 +261,16 @@ def assert_columns_hold_what_bytes_encode(topic: TopicFixture, rows: int) -> Non
     """See that so many rows hold what another decoder makes of their bytes."""
     report = topic.verify(decoded=True)
     assert (report.issues, report.notes, report.decoded) == ([], [], rows)
+
+
+def assert_no_column_differs(topic: TopicFixture, rows: int) -> None:
+    """See that of so many rows each holds what its bytes encode, or is counted as one that only Java can judge."""
+    report = topic.verify(decoded=True)
+    counts = [re.fullmatch(r"([\d,]+) rows were not compared: (.*)", note) for note in report.notes]
+    assert report.issues == []
+    assert all(counts), report.notes
+    not_compared = sum(int(count[1].replace(",", "")) for count in counts if count)
+    assert (report.decoded > 0, report.decoded + not_compared) == (True, rows), report.notes
 
 
 def laid_out(declaration: Declaration) -> Declaration:

@@ -15,9 +15,14 @@ import pytest
 from python_ingest.avro.bounded import bounded
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.kafka.message import HEADER_BYTES
-from python_ingest.verify.avro_values import Reader, Unreadable
 from tests.support.evolutions import encode
-from tests.support.topic_fixture import SALE, TopicFixture, assert_columns_hold_what_bytes_encode, record
+from tests.support.topic_fixture import (
+    SALE,
+    TopicFixture,
+    assert_columns_hold_what_bytes_encode,
+    assert_no_column_differs,
+    record,
+)
 
 SECONDS = 120
 """A batch that takes longer has a record that never ends."""
@@ -197,7 +202,7 @@ def test_a_time_is_exact_or_a_dead_letter_however_it_is_encoded(topic: TopicFixt
                     topic.produce(b"\0" + schema_id.to_bytes(4, "big") + b"\x02" + body)
                     produced += 1
     topic.land_well()
-    assert_columns_hold_what_bytes_encode(topic, produced)
+    assert_no_column_differs(topic, produced)
 
 
 EMPTY = record("empty")
@@ -258,21 +263,19 @@ def is_readable(read: Callable[[bytes], Any], body: bytes) -> bool:
     """Return whether bytes are a value, whose fields around that of UNBOUNDED are right."""
     try:
         value = read(body)
-    except (Unreadable, IndexError, EOFError, OverflowError):
+    except (IndexError, EOFError, OverflowError):
         return False
     return bool((value["id"], value["last"]) == (2, 3))
 
 
 @pytest.mark.parametrize("name", [*UNBOUNDED, "itself"])
-def test_both_decoders_have_the_same_bounds(name: str) -> None:
+def test_a_bounded_schema_reads_no_more_than_its_bytes(name: str) -> None:
     kind, encodings = UNBOUNDED.get(name, (record("s", me="s"), [(b"", False), (bytes(50_000), False)]))
     text = json.dumps(record("r", id="int", **{name: kind}, last="int"))
     landing = fastavro.parse_schema(bounded(expand_schema(text)))
-    verify = Reader(text, [], None, None, {})
     for part, good in encodings:
         body = b"\x04" + part + b"\x06"
         assert is_readable(lambda body: fastavro.schemaless_reader(io.BytesIO(body), landing, None), body) == good
-        assert is_readable(lambda body: verify.read(bytes(HEADER_BYTES) + body), body) == good
 
 
 def test_no_record_costs_more_than_its_bytes(topic: TopicFixture) -> None:
@@ -288,7 +291,7 @@ def test_no_record_costs_more_than_its_bytes(topic: TopicFixture) -> None:
     rows = landed_columns(topic, "id", "last")
     assert [row["decode_error"] is None for row in rows] == expected
     assert {(row["id"], row["last"]) for row in rows if row["decode_error"] is None} == {(2, 3)}
-    assert_columns_hold_what_bytes_encode(topic, len(expected))
+    assert_no_column_differs(topic, len(expected))
 
 
 def test_bytes_behind_a_record_are_ignored(topic: TopicFixture) -> None:
@@ -364,4 +367,4 @@ def test_noise_is_the_same_to_both_decoders(topic: TopicFixture, seed: int, numb
     with ending(topic):
         result = topic.land_well()
     assert 0 < result.dead_letters < result.records == number
-    assert_columns_hold_what_bytes_encode(topic, number)
+    assert_no_column_differs(topic, number)

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import random
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.kafka.message import schema_id
 from python_ingest.verify.aliases import renamed
-from python_ingest.verify.avro_values import Reader, Unreadable
+from python_ingest.verify.avro_values import NotCompared, Reader, Unreadable
 from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
 from tests.python_ingest.avro.test_ingest_schemas import a_version, merged
 from tests.support.evolutions import encode
@@ -64,9 +63,18 @@ def test_random_versions_are_read_into_the_ingesters_columns() -> None:
                 assert without_column(value, columns) == [], seed
 
 
-@pytest.mark.parametrize("schema", ["not JSON", '{"type": "record"}', '["null", "no.such.type"]', '"nothing"'])
-def test_an_invalid_schema_is_reported_as_unreadable(schema: str) -> None:
-    with pytest.raises(Unreadable):
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "not JSON",
+        '{"type": "record"}',
+        '{"type": "enum", "name": "e", "symbols": ["a-b"]}',
+        '["null", "no.such.type"]',
+        '"nothing"',
+    ],
+)
+def test_a_schema_that_fastavro_refuses_is_not_compared(schema: str) -> None:
+    with pytest.raises(NotCompared, match=r"^fastavro refuses it \(\w+\)$"):
         Reader(schema, [], None, None, renamed([schema]))
 
 
@@ -77,7 +85,7 @@ def test_bytes_that_are_not_of_the_schema_are_unreadable_and_not_quoted() -> Non
     assert reader.read(good) == {"id": 1, "note": "private", "kind": "A"}
     for bad in (good[:-1], good[:-1] + b"\x02", good.replace(b"private", b"privat\xff"), good[:7]):
         with pytest.raises(Unreadable) as caught:
-            reader.read(bad)
+            reader.read(bad, is_refused=True)
         assert "privat" not in str(caught.value)
 
 
@@ -87,53 +95,78 @@ def test_what_has_no_header_has_no_schema_id(part: bytes | None) -> None:
     assert schema_id(b"\x00\x00\x00\x01\x02rest") == 258
 
 
-@pytest.mark.parametrize(
-    ("body", "number"),
-    [(b"\xff\xff\xff\xff\x0f", -(2**31)), (b"\xff\xff\xff\xff\x7f", -(2**31)), (b"\x80\x80\x80\x80\x70", 0)],
-)
-def test_an_int_of_too_many_bits_is_what_java_makes_of_it(body: bytes, number: int) -> None:
+HEADER = b"\x00\x00\x00\x00\x07"
+ENUM = {"type": "enum", "name": "e", "symbols": ["A"]}
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x70", b"\xff" * 5 + b"\x7f"])
+def test_an_int_of_more_than_32_bits_is_not_compared(body: bytes) -> None:
     reader = Reader(json.dumps(record("r", x="int")), [], None, None, {})
-    assert reader.read(b"\x00\x00\x00\x00\x07" + body) == {"x": number}
-    with pytest.raises(Unreadable):
-        reader.read(b"\x00\x00\x00\x00\x07\xff\xff\xff\xff\xff\x7f")
-    either = Reader(json.dumps(record("r", x=["int", "long"])), [], None, None, {})
-    assert either.read(encode(record("r", x=["int", "long"]), 7, {"x": 2**40})) == {"x": 2**40}
+    assert reader.read(HEADER + b"\xff\xff\xff\xff\x0f") == {"x": -(2**31)}
+    with pytest.raises(NotCompared, match="an int has more than 32 bits"):
+        reader.read(HEADER + body)
+    either = record("r", x=["int", "long"])
+    assert Reader(json.dumps(either), [], None, None, {}).read(encode(either, 7, {"x": 2**40})) == {"x": 2**40}
 
 
-def test_what_java_refuses_is_unreadable_on_request() -> None:
-    header = b"\x00\x00\x00\x00\x07"
-    union = record("r", x=["null", "int", {"type": "enum", "name": "e", "symbols": ["A"]}])
-    itself = record("s", me="s")
-    for schema, bodies in (
-        # An index below 0, or an int in more than five bytes, as an index, a number and a symbol.
-        (union, (b"\x01", b"\x03\x00", b"\x82\x80\x80\x80\x80\x00\x00", b"\x02" + b"\x80" * 5 + b"\x00")),
-        (union, (b"\x04" + b"\x80" * 5 + b"\x00", b"\x04\x02", b"\x06", b"")),
-        (itself, (b"", b"\x00" * 100)),
-    ):
-        reader = Reader(json.dumps(schema), [], None, None, {})
-        for body in bodies:
-            with pytest.raises(Unreadable):
-                reader.read(header + body, as_java=True)
-    # Java keeps 32 bits of an int, of an index and of a symbol too.
-    reader = Reader(json.dumps(union), [], None, None, {})
-    for body, value in (
-        (b"\x82\x80\x80\x80\x10\x02", {"member_int": 1}),
-        (b"\x04\x80\x80\x80\x80\x10", {"member_e": "A"}),
-    ):
-        assert reader.read(header + body) == reader.read(header + body, as_java=True) == {"x": value}
-
-
-def test_a_long_of_more_bytes_than_java_reads_is_unreadable_on_request() -> None:
-    schema = record("r", x="long", note="string")
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (["null", ENUM], b"\x01\x00"),
+        (["null", "int"], b"\x82\x80\x80\x80\x80\x00\x00"),
+        ("int", b"\x80\x80\x80\x80\x80\x00"),
+        (ENUM, b"\x01"),
+        ("long", b"\x80" * 9 + b"\x00"),
+    ],
+)
+def test_what_java_may_refuse_is_no_lost_record(kind: Any, body: bytes) -> None:
+    schema = record("r", x=kind)
     reader = Reader(json.dumps(schema), [], None, None, {})
-    header, note = b"\x00\x00\x00\x00\x07", b"\x02a"
-    read = partial(reader.read, as_java=True)
-    assert read(header + b"\xff" * 9 + b"\x01" + note) == {"x": -(2**63), "note": "a"}
-    with pytest.raises(Unreadable, match="OverflowError"):
-        read(header + b"\xff" * 10 + b"\x01" + note)
-    text = {"x": 1, "note": "私人情報" * 3}
-    assert read(encode(schema, 7, text)) == text
-    # Without the request what has ten such bytes in a row, each in a value, is read.
-    of_one_byte = record("r", b="bytes", x="long")
-    value = {"b": b"\xff", "x": 2**63 - 1}
-    assert Reader(json.dumps(of_one_byte), [], None, None, {}).read(encode(of_one_byte, 7, value)) == value
+    with pytest.raises(NotCompared, match="may refuse their encoding"):
+        reader.read(HEADER + body, is_refused=True)
+
+
+def test_a_dead_letter_in_its_one_encoding_is_decoded() -> None:
+    schema = record("r", x=["null", record("s", y="long"), ENUM], b="bytes", m={"type": "map", "values": "double"})
+    reader = Reader(json.dumps(schema), [], None, None, {})
+    body = encode(schema, 7, {"x": ("s", {"y": -(2**63)}), "b": b"\xff", "m": {"k": 0.5, "a": 1.5}})
+    expected = {"x": {"member_s": {"y": -(2**63)}}, "b": b"\xff", "m": {"k": 0.5, "a": 1.5}}
+    assert reader.read(body + b"behind it", is_refused=True) == expected
+    # An omitted field has limits that are the ingester's.
+    omitting = Reader(json.dumps(schema), [], None, None, {}, omitted=["b"])
+    assert omitting.read(body) == {name: value for name, value in expected.items() if name != "b"}
+    with pytest.raises(NotCompared):
+        omitting.read(body, is_refused=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(["int", "long", "string"], 1), (["float", "double", "string"], 0.5), ({"type": "array", "items": "null"}, [])],
+)
+def test_a_value_of_several_readings_is_not_compared(kind: Any, value: Any) -> None:
+    schema = record("r", x=kind)
+    with pytest.raises(NotCompared):
+        Reader(json.dumps(schema), [], None, None, {}).read(encode(schema, 7, {"x": value}))
+
+
+@pytest.mark.parametrize("kind", ["boolean", {"type": "boolean"}, {"type": {"type": "boolean"}}])
+def test_a_boolean_is_true_by_the_byte_1_alone(kind: Any) -> None:
+    schema = record("r", x=kind, maybe=["null", kind], all={"type": "array", "items": kind}, one=["int", kind])
+    reader = Reader(json.dumps(schema), [], None, None, {})
+    for byte, value in ((b"\x00", False), (b"\x01", True), (b"\x02", False)):
+        body = byte + b"\x02" + byte + b"\x02" + byte + b"\x00\x02" + byte
+        expected = {"x": value, "maybe": value, "all": [value], "one": {"member_boolean": value}}
+        assert reader.read(HEADER + body) == expected
+
+
+def test_an_index_beyond_its_list_is_not_compared() -> None:
+    reader = Reader(json.dumps(record("r", x=["null", "int"])), [], None, None, {})
+    for body in (b"\x80\x80\x80\x80\x10", b"\x06"):
+        with pytest.raises(NotCompared, match="an index may have more than 32 bits"):
+            reader.read(HEADER + body)
+
+
+def test_a_type_inside_itself_ends() -> None:
+    for schema, body in ((record("s", me="s"), b""), (record("s", me=["null", "s"]), b"\x02" * 1_000_000)):
+        with pytest.raises(Unreadable, match="RecursionError"):
+            Reader(json.dumps(schema), [], None, None, {}).read(HEADER + body)
