@@ -112,7 +112,7 @@ def _of_store(settings: Settings) -> dict[str, str]:
     properties = {}
     if kind(settings) is not Kind.REST:  # whose server decides
         properties["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
-    endpoint, region = s3_address()
+    endpoint, region = _s3_address()
     if endpoint:
         properties |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
     if region:
@@ -120,7 +120,7 @@ def _of_store(settings: Settings) -> dict[str, str]:
     return properties
 
 
-def s3_address() -> tuple[str | None, str | None]:
+def _s3_address() -> tuple[str | None, str | None]:
     """Return endpoint and region of the store in S3, where the standard variables name them."""
     env = environment()
     endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")

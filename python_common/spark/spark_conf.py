@@ -53,23 +53,12 @@ def configuration(settings: Settings) -> dict[str, str]:
     on_one_machine = catalog_properties.is_on_one_machine(settings)
     folders = [JARS_DIR] if on_one_machine else [JARS_DIR, CLUSTER_DIR]
     return {
-        **({"spark.hadoop.fs.file.impl": "ModesFileSystem"} if on_one_machine else _s3a()),
+        **({"spark.hadoop.fs.file.impl": "ModesFileSystem"} if on_one_machine else {}),
         **{f"{catalog}.{name}": value for name, value in catalog_properties.for_spark(settings).items()},
         "spark.driver.extraClassPath": f"{JARS_DIR}/*",
         "spark.executor.extraClassPath": ":".join(f"{folder}/*" for folder in folders),
         **properties,
     }
-
-
-def _s3a() -> dict[str, str]:
-    """Return the properties by which Hadoop's S3 client, which unloads, uses the same store and keys as all others."""
-    endpoint, region = catalog_properties.s3_address()
-    options = {"aws.credentials.provider": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"}
-    if endpoint:
-        options |= {"endpoint": endpoint, "path.style.access": "true"}
-    if region:
-        options["endpoint.region"] = region
-    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()}
 
 
 def own_properties(settings: Settings) -> dict[str, str]:
