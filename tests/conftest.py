@@ -3,7 +3,7 @@
 Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
 is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `slow`
 takes a test out of `make test`: random sequences, more seeds, faults of services, separate lakes, kills at random.
-`make test-slow` runs these and the cluster; with PART=2/5, the second of five parts of about equal length.
+`make test-slow` runs these and the cluster; with PART=2/8, the second of eight parts of about equal length.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
