@@ -36,6 +36,9 @@ def write(path: Path, content: str | bytes, mode: int = 0o600, replaces: bool = 
     """Write a file that its owner alone may read, or with another mode, whole or not at all.
 
     It is written under a hidden name, and replaces an older one; or FileExistsError if there is one.
+
+    Raises:
+        UserError: an older one must not be replaced, and the file system has no hard links.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -46,11 +49,22 @@ def write(path: Path, content: str | bytes, mode: int = 0o600, replaces: bool = 
         if replaces:
             draft.replace(path)
         else:
-            path.hardlink_to(draft)
+            _link(path, draft)
     finally:
         draft.unlink(missing_ok=True)
     sync(path.parent)
     return path
+
+
+def _link(path: Path, draft: Path) -> None:
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be made: {error.strerror}", "Use a file system with hard links, such as ext4, XFS or NFS"
+        ) from None
 
 
 def sync(path: Path) -> None:

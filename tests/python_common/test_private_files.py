@@ -62,13 +62,19 @@ def test_a_file_that_was_open_is_replaced_by_a_private_one(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
-def test_a_file_is_never_replaced_without_hard_links(
+def test_a_file_system_without_hard_links_is_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UserError, match=r"file cannot be made: Operation not .*\. Use a file system with hard links"):
+        private_files.write(tmp_path / "file", "first", replaces=False)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_that_must_stay_is_replaced(tmp_path: Path) -> None:
     file = private_files.write(tmp_path / "file", "first", mode=0o444, replaces=False)
     with pytest.raises(FileExistsError):
         private_files.write(file, "second", replaces=False)
