@@ -1,5 +1,6 @@
 """A dbt project of a test, which borrows the macros of this one."""
 
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -18,3 +19,9 @@ def write_small_project(directory: Path, **settings: object) -> None:
     }
     (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
     (directory / "models").mkdir()
+
+
+def git(directory: Path, *arguments: str) -> None:
+    """Run git in a directory, as somebody."""
+    names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+    subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)

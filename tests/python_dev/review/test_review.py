@@ -33,9 +33,9 @@ from python_jobs import fork
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
 from tests.python_common.catalog.test_catalog_fork import contents
-from tests.python_dev.review.test_review_steps import git
 from tests.support import planted
 from tests.support.seeds import SEED
+from tests.support.small_project import git
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

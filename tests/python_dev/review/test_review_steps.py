@@ -31,6 +31,7 @@ from python_dev.review.contracts import Finding
 from python_dev.review.data import TableChange
 from python_dev.review.report import Review, TableReport
 from python_dev.review.tables import Comparison
+from tests.support.small_project import git
 
 SALES = Node(
     "model.shop.sales",
@@ -174,11 +175,6 @@ def test_a_unit_test_that_is_changed_or_removed_is_named(after: str | None, mess
     sides = [scope.Side(DbtManifest({SALES.unique_id: SALES}, unit_tests=of_side), {}) for of_side in tests]
     of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=True)
     assert [finding.message for finding in of_code.findings] == message
-
-
-def git(directory: Path, *arguments: str) -> None:
-    names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
-    subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)
 
 
 @pytest.fixture

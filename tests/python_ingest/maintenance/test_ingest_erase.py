@@ -36,31 +36,15 @@ from python_ingest.maintenance.purge import Purged, erased_at, purge_table
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.maintenance.status import topic_statuses
 from tests.python_ingest.maintenance.test_ingest_dead_letters import land_dead_letters, register_late
-from tests.support.topic_fixture import Messages, TopicFixture, record
+from tests.support.erased_rows import PERSON, assert_verified, erased, produce
+from tests.support.topic_fixture import Messages, TopicFixture
 
-PERSON = "anna.archer@example.org"
 LEFT = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at")
 
 
 @pytest.fixture
 def declaration(declaration: Declaration) -> Declaration:
     return replace(declaration, persons=(Subject("customer", ("who.id", "kafka_key")),))
-
-
-def produce(topic: TopicFixture, count: int = 9) -> None:
-    """Produce records of three customers, one of each in every partition, with personal data everywhere."""
-    schema_id = topic.register(record("visit", who=record("who", id="int", mail="string")))
-    for index in range(count):
-        mail = PERSON if index % 3 == 1 else f"someone.else.{index % 3}@example.org"
-        value = topic.encode(schema_id, {"who": {"id": index % 3, "mail": mail}})
-        topic.produce(value, index // 3 % 3, key=mail.encode(), headers={"mail": mail.encode()})
-    topic.flush()
-
-
-def erased(topic: TopicFixture, *persons: Person) -> list[int]:
-    catalog = load_catalog(topic.settings)
-    to_erase = erase.find(catalog, [topic.declaration], persons or (Person("customer", "1"),))
-    return [erase.erase(catalog, topic.spark, rows, "erase-test") for rows in to_erase]
 
 
 def purged(topic: TopicFixture) -> Purged:
@@ -83,13 +67,6 @@ def files_of_person(topic: TopicFixture) -> set[str]:
 
 def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in names} for row in rows]
-
-
-def assert_verified(topic: TopicFixture, records: int, erased_rows: int) -> None:
-    report = topic.verify(decoded=True)
-    assert report.issues == []
-    assert (report.records, report.erased, report.decoded) == (records, erased_rows, records - erased_rows)
-    assert f"{erased_rows} erased rows" in report.line()
 
 
 def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topic: TopicFixture) -> None:

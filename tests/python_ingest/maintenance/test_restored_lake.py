@@ -14,7 +14,7 @@ from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance import erase, receipts
 from python_ingest.maintenance.erase import Person
-from tests.python_ingest.maintenance.test_ingest_erase import assert_verified, erased, produce
+from tests.support.erased_rows import assert_verified, erased, produce
 from tests.support.services.spark_jvm import separate_session
 from tests.support.topic_fixture import TopicFixture
 
