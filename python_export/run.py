@@ -27,7 +27,7 @@ from python_export.datasets.snapshot import Source, require_week
 from python_export.notify.exported import Exported
 from python_export.publishing import formats, hold, late
 from python_export.publishing.manifest import Manifest, next_delivery
-from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish
+from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish, put_contract
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.publishing.versions import tag_snapshot
 from python_export.readiness import completeness, pii_gate
@@ -263,6 +263,7 @@ class Exporter:
             scratch = directory / dataset.name / "scratch"
             try:
                 version = publish(target, file, draft, dataset.fields, scratch, tag, dataset.formats, review)
+                put_contract(target, dataset)
             except (DeadlineError, LeaseLostError):
                 raise
             except WithdrawnContentError as error:

@@ -65,7 +65,8 @@ class Dataset:
     its event time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
     pseudonym, as it is or behind a channel's name and a dash. `suppressed` is the column that marks rows whose group is
     too small to be shown: such a dataset is published once per week, because two versions reveal small groups by their
-    difference. `formats` are those besides CSV, `hold` the factors by which figures may be off the weeks before.
+    difference. `description` is the model's. `formats` are those besides CSV, `hold` the factors by which figures may
+    be off the weeks before.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Dataset:
     late: tuple[Events, ...] = ()
     unscanned: Mapping[str, str] = field(default_factory=dict)
     audience: str = ""
+    description: str = ""
     lineage: frozenset[str] = frozenset()
     totals_by: tuple[str, ...] = ()
     week_column: str | None = None
@@ -160,6 +162,7 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
         late=late,
         unscanned=_unscanned(node),
         audience=declared.get("audience", ""),
+        description=" ".join(node.description.split()),
         totals_by=tuple(declared.get("totals_by", ())),
         lineage=frozenset(
             [

@@ -134,7 +134,9 @@ def changes(manifest: Manifest) -> str:
     if manifest.supersedes is None:
         return "first version"
     counts = [f"{count:,} {what}" for what, count in (manifest.difference or {}).items() if count]
-    return f"replaces v{manifest.supersedes}: {manifest.reason}" + (f" (rows: {', '.join(counts)})" if counts else "")
+    columns = [f"{column} in {count:,}" for column, count in manifest.changed_columns.items()]
+    rows = ", ".join(counts) + (f": {', '.join(columns)}" if columns else "")
+    return f"replaces v{manifest.supersedes}: {manifest.reason}" + (f" (rows: {rows})" if rows else "")
 
 
 def report_path(week: IsoWeek | str) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
@@ -22,11 +21,10 @@ from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import exact, pii_scan
 from python_export.csv.compare import cells_of, is_same, verify
-from python_export.csv.csv_file import connect, rows_of
 from python_export.csv.facts import measure
 from python_export.datasets import dictionary
 from python_export.publishing import formats
-from python_export.publishing.difference import CHANGED, CHANGES, KIND
+from python_export.publishing.layout import CHANGES
 from python_export.publishing.manifest import File, Manifest, Withdrawn, newest, paths, published, read
 from python_export.publishing.publish import build_manifest, changes_after, neighbours, pointer
 from python_export.publishing.target import Target, digest
@@ -60,7 +58,6 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
         return CheckResult(path, (f"{one.file} is missing",))
     file = files[manifest.file]
     issues = [*_files(manifest, path, files, scratch), *_dictionary(target, manifest, path)]
-    issues += _changes(target, manifest, path, scratch)
     issues += _figures(manifest, file)
     notes = []
     try:
@@ -154,24 +151,6 @@ def _dictionary(target: Target, manifest: Manifest, path: str) -> list[str]:
     if described != [(column.name, column.type) for column in manifest.columns]:
         return [f"{dictionary.FILE} does not have the file's columns"]
     return []
-
-
-def _changes(target: Target, manifest: Manifest, path: str, scratch: Path) -> list[str]:
-    """Return how changes.csv differs from the manifest, which has its SHA-256 and the number of its rows by kind."""
-    try:
-        file = target.fetch(_companion(manifest, path, CHANGES), scratch)
-    except FileNotFoundError:
-        return [f"{CHANGES} is missing"] if manifest.changes_sha256 else []
-    if digest(file) != manifest.changes_sha256:
-        return [f"{CHANGES} has another SHA-256 than in the manifest"]
-    rows = rows_of(file, [KIND, *manifest.key, CHANGED])
-    try:
-        with connect(scratch) as database:
-            counts = dict(database.execute(f"select {KIND}, count(*) from {rows} group by 1").fetchall())
-    except duckdb.Error as error:
-        return [f"DuckDB cannot read {CHANGES} as the manifest has it ({type(error).__name__})"]
-    is_right = counts == {kind: count for kind, count in (manifest.difference or {}).items() if count}
-    return [] if is_right else [f"{CHANGES} has other numbers of rows than the manifest's difference"]
 
 
 def _companion(manifest: Manifest, path: str, name: str) -> str:

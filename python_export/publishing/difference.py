@@ -1,21 +1,11 @@
-"""What changed from one version of a week to another: rows added, removed and changed, by the dataset's key.
-
-changes.csv lists them, in the dialect of the versions' files, whose cells it has.
-"""
+"""What changed from one version of a week to another: rows added, removed and changed, by the dataset's key."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
-
 from python_common.errors import UserError
-from python_export.csv import pii_scan
 from python_export.csv.csv_file import name, reading, rows_of, text
 from python_export.publishing.manifest import Manifest
-
-CHANGES = "changes.csv"
-# Its first and last column; those of the key are between them.
-KIND, CHANGED = "change", "changed_columns"
 
 
 class ComparisonError(UserError):
@@ -24,11 +14,15 @@ class ComparisonError(UserError):
 
 @dataclass(frozen=True)
 class Difference:
-    """The number of rows of each kind, and some of them as kind, key and the names of the columns that changed."""
+    """The number of rows of each kind, and some of them as kind, key and the names of the columns that changed.
+
+    `columns` are the changed rows by the column in which they differ.
+    """
 
     added: int
     removed: int
     changed: int
+    columns: dict[str, int]
     rows: tuple[tuple[str, dict[str, str], tuple[str, ...]], ...]
 
     def counts(self) -> dict[str, int]:
@@ -37,16 +31,14 @@ class Difference:
 
 
 def difference(
-    old: Manifest, old_file: Path, new: Manifest, new_file: Path, scratch: Path, limit: int = 0, to: Path | None = None
+    old: Manifest, old_file: Path, new: Manifest, new_file: Path, scratch: Path, limit: int = 0
 ) -> Difference:
     """Compare two versions; a column that only one of them has counts for no row. At most `limit` rows are listed.
 
-    If the old version lacks a column of the new one's key, no row is the same: all are removed and added. The file `to`
-    gets all of them, unless the key of a removed one may be personal data.
+    If the old version lacks a column of the new one's key, no row is the same: all are removed and added.
 
     Raises:
         ComparisonError: a file is damaged.
-        UserError: `to` cannot be written.
     """
     key = [name(column) for column in new.key]
     both = [column for column in new.column_names if column in old.column_names]
@@ -85,36 +77,11 @@ def difference(
         listed = database.execute(
             f"select kind, {', '.join(key)}, columns from compared order by all limit {limit}"
         ).fetchall()
-        if to and not _suspects(database, old, new):
-            _write(database, key, to)
+        names = "select unnest(columns) as name from compared where kind = 'changed'"
+        differing = dict(database.execute(f"select name, count(*) from ({names}) group by name").fetchall())
     rows = tuple(
         (kind, dict(zip(new.key, values, strict=True)), tuple(columns) if kind == "changed" else ())
         for kind, *values, columns in listed
     )
-    return Difference(counts.get("added", 0), counts.get("removed", 0), counts.get("changed", 0), rows)
-
-
-def _suspects(database: duckdb.DuckDBPyConnection, old: Manifest, new: Manifest) -> bool:
-    """Return whether the search of today finds personal data in keys that only the old version has."""
-    columns = [column for column in old.columns if column.name in new.key]
-    cells = [f"cast({name(column.name)} as {column.type}) as {name(column.name)}" for column in columns]
-    database.execute(
-        f"create view snapshot_rows as select {', '.join(cells) or 'null'} from compared where kind = 'removed'"
-    )
-    return bool(pii_scan.suspects(database, columns, new.pii_scan_off, "''"))
-
-
-def _write(database: duckdb.DuckDBPyConnection, key: list[str], to: Path) -> None:
-    cells = [f"kind as {KIND}", *key, f"case kind when 'changed' then array_to_string(columns, ' ') end as {CHANGED}"]
-    sql = (
-        f"copy (select {', '.join(cells)} from compared order by kind, {', '.join(key)}) to {text(str(to))} "
-        """(format csv, header, delimiter ',', quote '"', escape '"', nullstr '')"""
-    )
-    try:
-        database.execute(sql)
-    # The versions are not damaged.
-    except duckdb.Error as error:
-        raise UserError(
-            f"{CHANGES} cannot be written ({type(error).__name__})",
-            "Make room in the export's staging area, and run the export again",
-        ) from None
+    columns = {column: differing[column] for column in both if column in differing}
+    return Difference(counts.get("added", 0), counts.get("removed", 0), counts.get("changed", 0), columns, rows)

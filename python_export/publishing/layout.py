@@ -11,10 +11,12 @@ from python_export.publishing.bucket import ABANDONED_AFTER
 MANIFEST = "manifest.json"
 REPORTS = "reports"
 FEED, INDEX = "versions.json", "index.html"
+# Keys of the version before, which releases before 0.7 wrote beside a version.
+CHANGES = "changes.csv"
 VERSION = re.compile(r"(?P<dataset>\w+)/(?P<week>\d{4}-W\d\d)/v(?P<number>[1-9]\d*)")
 # What only this project writes, and what clean-up may delete. Others use a bucket and a directory too.
 UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[0-9a-f]{16})/[^/]+")
-UNFINISHED = re.compile(r"\.[^.]+\.(json|html)\.[0-9a-f]{8}")
+UNFINISHED = re.compile(r"\.[^.]+(\.odcs)?\.(json|html|yaml)\.[0-9a-f]{8}")
 
 
 class Layout(ABC):

@@ -16,12 +16,13 @@ from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.csv import pii_scan
 from python_export.csv.facts import Facts
-from python_export.datasets import dictionary
+from python_export.datasets import contract, dictionary
+from python_export.datasets.declared import Dataset
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source
 from python_export.publishing import formats
-from python_export.publishing.difference import CHANGES, ComparisonError, difference
-from python_export.publishing.layout import MANIFEST
+from python_export.publishing.difference import ComparisonError, difference
+from python_export.publishing.layout import CHANGES, MANIFEST
 from python_export.publishing.manifest import (
     FORMULA_GUARD,
     Column,
@@ -62,7 +63,7 @@ def publish(
     other_formats: Collection[str] = (),
     review: Callable[[Manifest], Manifest] = lambda draft: draft,
 ) -> Published:
-    """Publish a staged file with its manifest, dictionary and changes.csv, and return its version.
+    """Publish a staged file with its manifest and dictionary, and return its version.
 
     `draft` describes the file; what depends on the version and on what it supersedes is filled in here, file, bytes and
     sha256 too. A file with the content of the week's newest version adds nothing; `review` may refuse another. `staged`
@@ -109,8 +110,6 @@ def publish(
     file.parent.mkdir(exist_ok=True)
     staged.rename(file)
     manifest = replace(manifest, files=formats.write(file, manifest, other_formats, scratch))
-    if manifest.changes_sha256:
-        (scratch / CHANGES).rename(file.with_name(CHANGES))
     described = _complete(described, manifest)
     file.with_name(dictionary.FILE).write_text(dictionary.text(described, manifest.k_anonymity))
     (directory / MANIFEST).write_text(manifest.text())
@@ -145,18 +144,12 @@ def _with_difference(
         before_file = target.fetch(f"{before.path}/{before.file}", scratch)
         if digest(before_file) != before.sha256:
             raise ValueError(before.file)
-        listed = scratch / CHANGES
-        listed.unlink(missing_ok=True)
-        change = difference(before, before_file, manifest, staged, scratch, to=listed)
+        change = difference(before, before_file, manifest, staged, scratch)
     except (FileNotFoundError, ValueError, ComparisonError):
         warning = f"v{manifest.supersedes} is damaged, so it is not known what changed since"
         return replace(manifest, reason=warning, warnings=[*manifest.warnings, warning])
-    manifest = replace(manifest, difference=change.counts())
-    manifest = replace(manifest, reason=_reason(before, manifest))
-    if not listed.exists():
-        warning = f"{CHANGES} is omitted, keys of v{before.version} may hold personal data"
-        return replace(manifest, warnings=[*manifest.warnings, warning])
-    return replace(manifest, changes_sha256=digest(listed))
+    manifest = replace(manifest, difference=change.counts(), changed_columns=change.columns)
+    return replace(manifest, reason=_reason(before, manifest))
 
 
 def _reason(before: Manifest, after: Manifest) -> str:
@@ -203,6 +196,15 @@ def point_to_newest(target: Target, dataset: str) -> None:
         pointed_to = manifest
 
 
+def put_contract(target: Target, dataset: Dataset) -> None:
+    """Write the contract of a dataset, unless it is there."""
+    path, content = f"{dataset.name}/{contract.FILE}", contract.text(dataset).encode()
+    with suppress(FileNotFoundError):
+        if target.read(path) == content:
+            return
+    target.put(path, content)
+
+
 def neighbours(target: Target, manifest: Manifest) -> Iterable[Manifest]:
     """Return the versions of a week that can make its one version of a dataset outdated."""
     return readable(target, paths(target, week=manifest.week) if manifest.small_groups else ())
@@ -225,8 +227,8 @@ def pointer(manifest: Manifest, listed: Iterable[Manifest]) -> str:
 def withdraw(target: Target, path: str, reason: str) -> None:
     """Withdraw the version at a path; done again, it completes what was cut off.
 
-    The manifest's facts about the file's values go with the file, and so do its keys in the next version's
-    changes.csv. Readers find the newest version that is left.
+    The manifest's facts about the file's values go with the file, and so do its keys in changes.csv, which releases
+    before 0.7 wrote beside the next version. Readers find the newest version that is left.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -237,8 +239,7 @@ def withdraw(target: Target, path: str, reason: str) -> None:
         content = None
         # A manifest that cannot be read stays as it is; the keys are deleted all the same.
         with suppress(ManifestError):
-            after = read(target, _path_after(manifest))
-            content = replace(after, changes_sha256=None).text().encode() if after.changes_sha256 else None
+            content = read(target, _path_after(manifest)).text().encode()
         target.withdraw(_path_after(manifest), content, only=CHANGES)
     if not manifest.withdrawn:
         withdrawn = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
@@ -248,7 +249,7 @@ def withdraw(target: Target, path: str, reason: str) -> None:
 
 
 def changes_after(target: Target, manifest: Manifest) -> list[str]:
-    """Return where the next version has changes.csv, which lists keys of this one: one path, or none."""
+    """Return where the next version has the changes.csv of a release before 0.7, which lists keys of this one."""
     return target.find(_path_after(manifest), CHANGES)
 
 

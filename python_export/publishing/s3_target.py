@@ -21,6 +21,7 @@ CONDITIONAL = ".lakehouse-conditional-writes"
 CONTENT_TYPES = {
     ".csv": "text/csv; charset=utf-8",
     ".json": "application/json",
+    ".yaml": "application/yaml",
     ".html": "text/html; charset=utf-8",
     ".gz": "application/gzip",
     ".parquet": "application/vnd.apache.parquet",

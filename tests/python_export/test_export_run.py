@@ -16,6 +16,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 import typer
+import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
 from python_calamine import load_workbook
@@ -34,7 +35,7 @@ from python_export.cli import versions
 from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app
 from python_export.csv import write
-from python_export.datasets import declared
+from python_export.datasets import contract, declared
 from python_export.notify.exported import Exported
 from python_export.publishing import hold, late, publish
 from python_export.publishing.publish import Published
@@ -396,7 +397,7 @@ def rewritten(settings: Settings, monkeypatch: pytest.MonkeyPatch, to: Path) -> 
 
 
 def assert_described(version: Path) -> None:
-    """The dictionary has the columns of the file."""
+    """Dictionary and contract have the columns of the file."""
     with (version / "dictionary.csv").open(newline="", encoding="utf-8") as stream:
         fields = {row["name"]: row for row in csv.DictReader(stream)}
     assert list(fields) == COLUMNS
@@ -405,6 +406,8 @@ def assert_described(version: Path) -> None:
         "false",
     )
     assert [fields["amount"][name] for name in ("type", "unit")] == ["decimal(12,2)", "currency units"]
+    [schema] = yaml.safe_load((version.parents[1] / contract.FILE).read_text())["schema"]
+    assert [column["name"] for column in schema["properties"]] == COLUMNS
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from python_export.publishing.versions import source_snapshot, tag_name, tag_sna
 from python_export.variables import Channels
 from tests.python_export.conftest import Command, source_of
 from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, cell, current_source, hostile_rows, right_lines
-from tests.support.publishing import unlock
+from tests.support.publishing import leave_changes, unlock
 from tests.support.seeds import seeds
 
 WEEK = IsoWeek(2020, 53)
@@ -382,11 +382,12 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     hostile_source.table.overwrite(arrow_table(rows))
     second = publish_lines(s3_settings, current_source(catalog, DATASET), right_lines(rows), FORMATS)
     assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
+    assert asdict(second)["changed_columns"] == {"amount": 1, "sold_on": 1}
 
     assert export(s3_settings, "verify").exit_code == 0
     diff = partial(export, s3_settings, "diff", "--week", "2020-W53", "--versions")
     assert diff("v1..v2").output.splitlines() == [
-        "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed",
+        "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed: amount in 1, sold_on in 1",
         "  added event_id 2000",
         "  changed event_id 2: amount, sold_on",
         "  removed event_id 4",
@@ -410,43 +411,13 @@ def version(offline_settings: Settings, hostile_source: Source, catalog: Catalog
     return directory
 
 
-def test_changes_are_verified(offline_settings: Settings, version: Path, export: Command) -> None:
-    right = {path: path.read_bytes() for path in version.iterdir()}
-    changes = version / "changes.csv"
-    assert changes.read_text() == "change,event_id,changed_columns\nremoved,1,\n"
-    assert export(offline_settings, "verify").exit_code == 0
-
-    def edit_both() -> None:
-        edit(changes, "removed,1,\n", "")
-        edit_manifest(version, changes_sha256=digest(changes))
-
-    for plant, expected in (
-        (changes.unlink, "changes.csv is missing"),
-        (lambda: edit(changes, "removed", "added"), "changes.csv has another SHA-256"),
-        (lambda: edit_manifest(version, changes_sha256=None), "changes.csv has another SHA-256"),
-        (lambda: edit_manifest(version, key=["event_id", "note"]), "DuckDB cannot read changes.csv"),
-        (edit_both, "changes.csv has other numbers of rows"),
-    ):
-        plant()
-        assert f"{VERSION[:-1]}2: {expected}" in export(offline_settings, "verify").output
-        for path, content in right.items():
-            path.write_bytes(content)
-    withdraw(open_target(offline_settings), "events/2020-W53/v2", "a wrong price")
-    assert [path.name for path in version.iterdir()] == ["manifest.json"]
-    unlock(version)
-    changes.write_bytes(right[changes])
-    assert "v2: it is withdrawn, and its file is still there" in export(offline_settings, "verify").output
-
-
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_again(
     offline_settings: Settings, version: Path, export: Command, is_damaged: bool
 ) -> None:
     target = open_target(offline_settings)
-    right = (version / "changes.csv").read_bytes()
     withdraw(target, VERSION, "somebody was erased")
-    unlock(version)
-    (version / "changes.csv").write_bytes(right)
+    leave_changes(target, f"{VERSION[:-1]}2")
     if is_damaged:
         (version / "manifest.json").write_text("{")
     issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"

@@ -81,16 +81,6 @@ def test_no_room_for_the_old_version_of_a_bucket(s3_settings: Settings) -> None:
     assert export(target, "note\n") == 2
 
 
-def test_no_room_for_the_changes(offline_settings: Settings) -> None:
-    target = open_target(offline_settings)
-    assert export(target, "note\n" + "0123456789\n" * 200_000) == 1
-    # Small enough for the new file, not for the keys that it lacks.
-    with pytest.raises(UserError, match=r"changes.csv cannot be written \(IOException\)"), no_room_beyond(MB):
-        export(target, "note\n")
-    assert len(published(target)) == 1
-    assert export(target, "note\n") == 2
-
-
 def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     target = open_target(s3_settings)

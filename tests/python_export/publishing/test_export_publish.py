@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +23,14 @@ from python_common import private_files
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dev.stack import stack
-from python_export.csv import csv_file
+from python_export.datasets import contract
 from python_export.datasets.dictionary import Field
 from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable
-from python_export.publishing.publish import Published, publish
+from python_export.publishing.publish import Published, publish, put_contract
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
 from tests.python_export.conftest import Command
-from tests.support.hostile_rows import HOSTILE_TEXTS, cell, draft
+from tests.support.hostile_rows import DATASET, draft
 from tests.support.publishing import unlock
 
 
@@ -69,13 +69,6 @@ def without_folders(paths: Iterable[str]) -> set[str]:
 
 def pointer(target: Target) -> dict:
     return json.loads(target.read("events/latest.json"))
-
-
-def changes(target: Target, manifest: Manifest) -> bytes:
-    """Return changes.csv of a version, of which the manifest has the SHA-256."""
-    content = target.read(str(PurePosixPath(manifest.path, manifest.file).with_name("changes.csv")))
-    assert hashlib.sha256(content).hexdigest() == manifest.changes_sha256
-    return content
 
 
 def test_first_version(target: Target) -> None:
@@ -124,7 +117,7 @@ def test_changed_content_is_a_new_version_and_the_old_one_stays(target: Target) 
     assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
     assert second.manifest.difference == {"added": 1, "removed": 1, "changed": 0}
     assert second.manifest.reason == "late or corrected data"
-    assert changes(target, second.manifest) == b"change,note,changed_columns\nadded,b,\nremoved,a,\n"
+    assert second.manifest.changed_columns == {}
     after = tree(target)
     assert {name: after[name] for name in before if "latest" not in name} == {
         name: content for name, content in before.items() if "latest" not in name
@@ -180,48 +173,12 @@ def test_changed_columns_are_named(target: Target, after: tuple[str, ...], reaso
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
 def test_a_row_whose_key_is_null_in_part_is_the_same_row_in_both_versions(target: Target) -> None:
-    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note", "figure")]
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note", "figure", "price")]
     manifest = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
-    for content in ("part,note,figure\n1,,a\n2,,b\n", "part,note,figure\n1,,a\n2,,c\n"):
-        second = publish_file(target, content, manifest)
-    assert second.manifest.difference == {"added": 0, "removed": 0, "changed": 1}
-    assert changes(target, second.manifest) == b"change,part,note,changed_columns\nchanged,2,,figure\n"
-
-
-def test_changes_have_the_cells_of_the_files_and_the_same_bytes_in_every_root(
-    offline_settings: Settings, tmp_path: Path
-) -> None:
-    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("note", "figure", "price")]
-    manifest = replace(draft("2020-W53"), columns=columns)
-    texts = [*dict.fromkeys(escaped for _, escaped in HOSTILE_TEXTS)]
-    old, new = ("".join(f"{cell(text)},{rest}\n" for text in texts) for rest in ("1,2", "3,4"))
-    listed: list[list[bytes]] = []
-    for root in ("one", "two"):
-        target = open_target(offline_settings.changed(export_root=str(tmp_path / root)))
-        files = (f"note,figure,price\n{rows}" for rows in (old, "", new, old))
-        versions = [publish_file(target, file, manifest).manifest for file in files]
-        listed.append([changes(target, version) for version in versions[1:]])
-    assert listed[0] == listed[1]
-    expected = (("removed", None), ("added", None), ("changed", "figure price"))
-    for content, (kind, changed) in zip(listed[0], expected, strict=True):
-        file = tmp_path / "changes.csv"
-        file.write_bytes(content)
-        with csv_file.connect(tmp_path / "scratch") as database:
-            rows = csv_file.rows_of(file, ["change", "note", "changed_columns"])
-            rows_of_changes = database.execute(f"select * from {rows}").fetchall()
-        assert {*rows_of_changes} == {(kind, text, changed) for text in texts}
-        assert len(rows_of_changes) == len(texts)
-
-
-@pytest.mark.parametrize("published_to", ["local"], indirect=True)
-def test_keys_in_which_the_search_of_today_finds_personal_data_are_not_listed(target: Target) -> None:
-    """A row that a version of an earlier release has is withheld from the next one, and its key may be the reason."""
-    publish_content(target, "note\na@example.com\n")
-    second = publish_content(target, "note\nb\n").manifest
-    assert second.difference == {"added": 1, "removed": 1, "changed": 0}
-    assert second.changes_sha256 is None
-    assert second.warnings == ["changes.csv is omitted, keys of v1 may hold personal data"]
-    assert not [path for path in tree(target) if path.endswith("changes.csv")]
+    for content in ("1,,a,\n2,,b,\n3,,b,1\n", "1,,a,\n2,,c,\n3,,,2\n"):
+        second = publish_file(target, f"part,note,figure,price\n{content}", manifest)
+    assert second.manifest.difference == {"added": 0, "removed": 0, "changed": 2}
+    assert second.manifest.changed_columns == {"figure": 2, "price": 1}
 
 
 def overwrite(target: Target, path: str, content: bytes | None) -> None:
@@ -320,6 +277,12 @@ def test_a_stack_is_wiped_with_all_that_it_has_published(
         stack.wipe()
     stack.wipe()
     assert not tmp_path.exists()
+
+
+def test_another_contract_takes_the_place_of_one(target: Target) -> None:
+    for dataset in (DATASET, replace(DATASET, description="Another one.")):
+        put_contract(target, dataset)
+        assert target.read(f"{DATASET.name}/{contract.FILE}") == contract.text(dataset).encode()
 
 
 def test_late_data_for_an_older_week_does_not_move_the_pointer_back(target: Target) -> None:

@@ -30,6 +30,7 @@ from python_jobs.erase import published
 from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
 from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
+from tests.support.publishing import leave_changes
 from tests.support.topic_fixture import new_declaration
 
 PERSON = Person("shop.customer", " 42 ")
@@ -172,11 +173,9 @@ def test_an_erasure_deletes_a_version_in_every_format(offline_settings: Settings
 def test_keys_that_an_earlier_withdrawal_left_are_deleted(offline_settings: Settings) -> None:
     target = open_target(offline_settings)
     first, second = publish_note(target, "a"), Path(publish_note(target, "b"))
-    left = (second / "changes.csv").read_bytes()
     withdraw(target, "events/2020-W53/v1", "erased")
     assert find([target], [PERSON], (), {}, []) == {}
-    second.chmod(0o755)
-    (second / "changes.csv").write_bytes(left)
+    leave_changes(target, "events/2020-W53/v2")
     versions = find([target], [PERSON], (), {}, [])
     assert versions == {first: 0}
     published.withdraw([target], versions)
@@ -192,7 +191,8 @@ def test_what_dead_exports_left_goes_and_versions_stay(offline_settings: Setting
     dead = target.staging / "dead"
     dead.mkdir()
     (dead / "part-0.csv").write_text("42")
-    unfinished = [tmp_path / f"exports/{name}/.latest.json.0011aabb" for name in ("events", "unloaded")]
+    files = ("events/.latest.json.0011aabb", "unloaded/.contract.odcs.yaml.0011aabb")
+    unfinished = [tmp_path / "exports" / file for file in files]
     for file in unfinished:
         file.parent.mkdir(exist_ok=True)
         file.write_text("42")
