@@ -113,8 +113,8 @@ def diff(
         return
     for name, changes in differences.items():
         counts = ", ".join(f"{count:,} {kind}" for kind, count in changes.counts().items())
-        columns = ", ".join(f"{column} in {count:,}" for column, count in changes.columns.items())
-        console.print(f"{name} {week}, {old} to {new}: {counts}" + (f": {columns}" if columns else ""))
+        by_column = ", ".join(f"{column} in {count:,}" for column, count in changes.columns.items())
+        console.print(f"{name} {week}, {old} to {new}: {counts}" + (f": {by_column}" if by_column else ""))
         for kind, key, columns in changes.rows:
             named = ", ".join(f"{column} {value}" for column, value in key.items())
             console.print(f"  {kind} {named}" + (f": {', '.join(columns)}" if columns else ""))
