@@ -1,6 +1,6 @@
 """One export run: build, then write, verify and publish each dataset of some weeks, or withhold it with a reason."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,6 +31,7 @@ from python_export.publishing.publish import WithdrawnContentError, build_manife
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.publishing.versions import tag_snapshot
 from python_export.readiness import completeness, pii_gate
+from python_export.readiness.facts import record_issues, record_reads
 from python_export.readiness.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
 from python_export.readiness.unclassified import omitted_fields, unclassified_fields
 from python_export.readiness.week_counts import week_counts
@@ -61,6 +62,7 @@ class Exporter:
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
+        self.record_facts()
         with self._target(chosen) as (target, directory):
             figures = None
             if weeks is None:
@@ -107,6 +109,11 @@ class Exporter:
             self.readiness.states = completeness.read_topic_states(self.settings, cursor, self.catalog, chosen, known)
         return issues
 
+    def record_facts(self) -> None:
+        """Record what is known of the topics and what is wrong, as ops.export_weeks shows it."""
+        record_reads(self.catalog, self.readiness.states, self.settings.export_grace)
+        record_issues(self.catalog, self.readiness.found())
+
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
         """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
         datasets = declared.load(self.project).values()
@@ -148,7 +155,7 @@ class Exporter:
             due, versions, warnings = late.without_published(target, due, self.readiness.published)
             self.exported.published += versions
             self.exported.warnings += warnings
-        for week in due.keys() - self.readiness.in_week.keys():
+        for week in due.keys() - self.readiness.incomplete.keys():
             self.readiness.check(self.settings.export_grace, week)
         if with_build:
             self._build({week: due[week] for week in due if week not in built}, with_ancestors=not built)
@@ -169,7 +176,16 @@ class Exporter:
         self.exported.warnings += dict.fromkeys(quiet)
         issues = dict.fromkeys([*self.readiness.issues, *(issue for week in due for issue in self.readiness.of(week))])
         self.exported.has_issues = bool(issues)
-        self.exported.warnings += without_dataset(declared.load(self.project).values(), issues)
+        datasets = declared.load(self.project)
+        self.exported.warnings += without_dataset(datasets.values(), issues)
+        record_issues(self.catalog, [*self.readiness.found(), *self._refused(datasets)])
+
+    def _refused(self, datasets: Mapping[str, Dataset]) -> Iterator[tuple[IsoWeek, Issue]]:
+        """Yield why a check of a file has withheld it: no issue of what it comes from has."""
+        for withheld in self.exported.withheld:
+            week, dataset = IsoWeek.parse(withheld.week), datasets[withheld.dataset]
+            if not any(withholds(issue, dataset) for issue in self.readiness.of(week)):
+                yield week, Issue(withheld.reason, object=dataset.name)
 
     def _due(
         self, target: Target, weeks: Iterable[IsoWeek], figures: late.Figures | None, datasets: Collection[Dataset]

@@ -35,6 +35,7 @@ REVIEWED_MACROS = {
     "every_stored_table",
     "pairs_of",
     "partitions_of_run",
+    "source_or_empty",
     "test_adds_up",
     "test_keeps_contract",
     "versions_of",

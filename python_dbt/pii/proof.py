@@ -268,9 +268,13 @@ def in_order(manifest: DbtManifest) -> list[Node]:
 
 def _bronze(name: str, source: Node) -> Relation:
     fields = {*map(str.lower, source.columns), *METADATA}
+
+    def is_none(field: str) -> bool:
+        return field in WITHOUT_PAYLOAD or source.column_meta(field).get("pii") == AS_IS
+
     return Relation(
         tuple(
-            (field, NONE if field in WITHOUT_PAYLOAD else frozenset({Flow(f"{name}.{field}", LANDED)}))
+            (field, NONE if is_none(field) else frozenset({Flow(f"{name}.{field}", LANDED)}))
             for field in sorted(fields)
         )
     )

@@ -138,7 +138,7 @@ def check(
                 issues.append(Issue(f"behind: {behind}", object=topic.name))
         records, dead_letters = state.of(week)
         if topic.max_dead_letters.exceeded(records, dead_letters):
-            share = f"{dead_letters:,} of the {records:,} records of {week} are dead letters"
+            share = f"{dead_letters} of the {records} records of {week} are dead letters"
             issues.append(Issue(f"{topic.name}: {share}, more than its max_dead_letters", object=topic.name))
     return issues, warnings
 

@@ -28,21 +28,23 @@ class Readiness:
     """What is known of the topics and of the build when files are about to be made.
 
     `states` are from before the build, of the topics of `datasets` and of their producers. `issues` count for every
-    week, those `in_week` for one; `warnings` withhold nothing. `published` are dataset and week of what has its one
-    version. `builds` are the ids of the run's builds: without any, tables may be of an earlier one.
+    week, those `in_week` for one, as do those of `incomplete` topics; `warnings` withhold nothing. `published` are
+    dataset and week of what has its one version. `builds` are the ids of the run's builds: without any, tables may be
+    of an earlier one.
     """
 
     states: Mapping[Topic, TopicState | Issue] = field(default_factory=dict)
     datasets: Collection[Dataset] = ()
     issues: list[Issue] = field(default_factory=list)
     in_week: dict[IsoWeek, list[Issue]] = field(default_factory=dict)
+    incomplete: dict[IsoWeek, list[Issue]] = field(default_factory=dict)
     warnings: dict[IsoWeek, list[Issue]] = field(default_factory=dict)
     published: Collection[tuple[str, str]] = ()
     builds: set[str] = field(default_factory=set)
 
     def of(self, week: IsoWeek) -> list[Issue]:
         """Return the issues that count for a week."""
-        return [*self.issues, *self.in_week.get(week, [])]
+        return [*self.issues, *self.incomplete.get(week, []), *self.in_week.get(week, [])]
 
     def add(self, issues: Iterable[Issue], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
         """Add what failed in a build of some weeks: in an export model it counts for these weeks alone."""
@@ -54,10 +56,14 @@ class Readiness:
                 self.issues.append(issue)
 
     def check(self, grace: timedelta, week: IsoWeek) -> list[Issue]:
-        """Check whether the topics of a week are complete, add what is not, and return it."""
-        issues, self.warnings[week] = completeness.check(self.states, self.datasets, week, grace)
-        self.in_week.setdefault(week, []).extend(issues)
-        return issues
+        """Check whether the topics of a week are complete, and return what is not."""
+        self.incomplete[week], self.warnings[week] = completeness.check(self.states, self.datasets, week, grace)
+        return self.incomplete[week]
+
+    def found(self) -> list[tuple[IsoWeek | None, Issue]]:
+        """Return the issues with their week, but for those of topics, which follow from their states."""
+        in_week = [(week, issue) for week, issues in self.in_week.items() for issue in issues]
+        return [*((None, issue) for issue in self.issues), *in_week]
 
 
 def withholds(issue: Issue, dataset: Dataset) -> bool:
