@@ -63,6 +63,14 @@ class Lake:
         root = Path(self.settings.export_root)
         return {str(path.parent.relative_to(root)) for path in root.glob("*/*/v*/manifest.json")}
 
+    def reasons(self, week: IsoWeek) -> dict[str, list[str]]:
+        """Return by dataset what withholds a week, as ops.export_weeks has it."""
+        select = f"select dataset_name, verdict, to_json(reasons) from ops.export_weeks where week_label = '{week}'"
+        with thrift.connect(self.settings) as cursor:
+            rows = thrift.rows(cursor, select)
+        assert all((verdict == "withhold") == (reasons != "[]") for _, verdict, reasons in rows)
+        return {name: json.loads(reasons) for name, _, reasons in rows}
+
     def schemas(self) -> list[str]:
         return [name for (name,) in load_catalog(self.settings).list_namespaces()]
 

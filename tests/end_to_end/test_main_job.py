@@ -416,6 +416,7 @@ def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
     assert_csv_is_as_expected(lake, version=1)
     assert_manifests_count_what_is_excluded(lake, wave=1)
     assert_weeks_add_up(lake, wave=1)
+    assert lake.reasons(lake.last_week) == {name: [] for name in (*EXPORTED, *AGGREGATED)}
 
 
 def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: object) -> None:
