@@ -127,6 +127,8 @@ lint-others: $(VENV)
 	@$(RUN) yamllint --strict .
 	@echo "lint: dbt"
 	@$(RUN) dbt --quiet --warn-error parse --no-partial-parse --show-all-deprecations
+	@output=$$($(RUN) check-jsonschema --schemafile models/meta.schema.json target/manifest.json 2>&1) \
+		|| { echo "$$output" >&2; exit 1; }
 	@output=$$($(RUN) dbt-bouncer run --show-all-failures 2>&1) || { echo "$$output" >&2; exit 1; }
 	@echo "lint: deploy"
 	@$(RUN) hadolint deploy/image/Dockerfile

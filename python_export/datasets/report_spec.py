@@ -121,4 +121,4 @@ def read_meta(reader: TypeAdapter[Declared], meta: Any, location: str) -> Declar
         return reader.validate_python(meta)
     except ValidationError as error:
         wrong = ", ".join(".".join(map(str, issue["loc"])) for issue in error.errors())
-        raise UserError(f"{location} is wrong at {wrong}", "See docs/export.md for its keys") from None
+        raise UserError(f"{location} is wrong at {wrong}", "See models/meta.schema.json for its keys") from None

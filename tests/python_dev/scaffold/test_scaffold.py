@@ -390,6 +390,7 @@ def assert_lint_passes(project: Path, linted: list[str]) -> DbtManifest:
         ("sqlfluff", "lint", "--disable-progress-bar", *linted),
         ("yamllint", "--strict", "models"),
         ("dbt", "--quiet", "--warn-error", "parse", "--no-partial-parse", "--show-all-deprecations"),
+        ("check-jsonschema", "--schemafile", "models/meta.schema.json", "target/manifest.json"),
         ("dbt-bouncer", "run", "--show-all-failures"),
     ):
         program = programs.with_name(command[0])
