@@ -14,10 +14,10 @@ from confluent_kafka.cimpl import NewTopic
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.log import log, run_module
-from python_common.spark import compiled, java, spark_conf, thrift
-from python_dev.stack import temporary
+from python_common.spark import java, spark_conf, thrift
+from python_dev.stack import compiled, temporary
 
-SOURCES = Path(compiled.__file__).with_name("classes")
+SOURCES = Path(spark_conf.__file__).with_name("classes")
 DUMP_SECONDS = 600
 WRITTEN_AT_EXIT = f"-XX:ArchiveClassesAtExit={spark_conf.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 STATEMENTS = """

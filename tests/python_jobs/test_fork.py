@@ -15,7 +15,7 @@ from python_dev.stack.temporary import running
 from python_jobs import fork
 from python_jobs.fork import Fork
 from tests.conftest import run_lakehouse
-from tests.python_common.catalog.test_catalog_fork import contents
+from tests.python_jobs.test_fork_catalog import contents
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
