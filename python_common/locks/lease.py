@@ -33,10 +33,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
 
 from python_common.catalog.small_table import SmallTable
-from python_common.config.deadline import limits
 from python_common.config.environment import home
 from python_common.errors import DeadlineError, UserError
-from python_common.locks.lock import locked
+from python_common.locks import lock
 from python_common.log import log
 
 LASTS = timedelta(minutes=30)
@@ -159,12 +158,11 @@ def leased(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
     Raises:
         DeadlineError: another machine has it all the time.
     """
-    allowed = limits().lock.total_seconds()
     start = time.monotonic()
     lease, is_logged = Lease(catalog, name, command), False
     while holder := lease.take():
-        if time.monotonic() - start >= allowed:
-            raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
+        if time.monotonic() - start >= lock.WAIT_SECONDS:
+            raise DeadlineError(f"The {name} of {holder}", lock.WAIT_SECONDS)
         if not is_logged:
             log.info("waiting for the %s of %s", name, holder)
         is_logged = True
@@ -183,5 +181,5 @@ def leased(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
 @contextmanager
 def alone(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
     """Hold lock and lease of a name inside the block, against runs on this machine and others; raises as both."""
-    with locked(name), leased(catalog, name, command) as lease:
+    with lock.locked(name), leased(catalog, name, command) as lease:
         yield lease

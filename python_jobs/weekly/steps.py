@@ -140,7 +140,7 @@ def complete(job: Job) -> str:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     job.show("", job.exporter.read_topics(chosen))
-    issues = [issue for week in job.weeks for issue in job.readiness.check(job.settings.export_grace, week)]
+    issues = [issue for week in job.weeks for issue in job.readiness.check(week)]
     over = f"{job.label} is over"
     return job.show(over if issues else f"{over}, and no topic is behind", issues)
 

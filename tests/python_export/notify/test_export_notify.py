@@ -34,7 +34,6 @@ from python_jobs.erase.job import Erasure
 from tests.python_export.conftest import Command, failing
 from tests.python_export.notify.conftest import (
     NEXT_WEEK,
-    NO_TIME,
     WEEK,
     Calls,
     Mailbox,
@@ -117,7 +116,7 @@ def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
         site.publish(content, week)
     index.write(site.target)
     url = f"{webhook.url}/secret-path"
-    env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
+    env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token"}
     webhook.status = 500
     for error in (errors := site.notify(env)):
         assert error.startswith("The webhook at http://127.0.0.1 answered 500")
