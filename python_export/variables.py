@@ -106,9 +106,7 @@ class Smtp(Variables):
         "LAKEHOUSE_SMTP_FROM", "the sender of mails", default_text="must be set with a mail server"
     )
     recipients: Addresses = for_exports(
-        "LAKEHOUSE_SMTP_TO",
-        "the receivers of mails, with commas",
-        default_text="must be set with a mail server",
+        "LAKEHOUSE_SMTP_TO", "the receivers of mails, with commas", default_text="must be set with a mail server"
     )
     alerts: Addresses = for_exports(
         "LAKEHOUSE_ALERT_TO",

@@ -100,7 +100,7 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         private_files.write(draft / FACTS, json.dumps(asdict(fork), default=str))
         fork_catalog.tag(catalog, tag, lives)
         fork_catalog.write(catalog, tag, draft, fork.directory, EMPTIED)
-        of_store = catalog_properties.of_fork(settings)
+        of_store = fork_catalog.store_properties(settings)
         # Executors on other machines would not see the directory of a fork.
         local = {} if master(settings).startswith("local") else {"spark.master": "local[*]"}
         of_spark = {**own_properties(settings), **local, **(properties or {}), **_base(fork.directory, of_store)}

@@ -108,9 +108,7 @@ class RegistrySecurity(Tls):
     )
     ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "")
     certificate: str = variable(
-        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION",
-        "with an https URL: PEM file of a client certificate",
-        "",
+        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION", "with an https URL: PEM file of a client certificate", ""
     )
     key: str = variable("SCHEMA_REGISTRY_SSL_KEY_LOCATION", "with an https URL: PEM file of the certificate's key", "")
     key_password: str = variable(
@@ -119,12 +117,11 @@ class RegistrySecurity(Tls):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        user, token = self.variable("user_info"), self.variable("bearer_token")
         if self.user_info and ":" not in self.user_info:
-            raise UserError(f"{self.variable('user_info')} has no colon", "Write it as user:password")
+            raise UserError(f"{user} has no colon", "Write it as user:password")
         if self.user_info and self.bearer_token:
-            raise UserError(
-                f"{self.variable('user_info')} and {self.variable('bearer_token')} are both set", "Unset one"
-            )
+            raise UserError(f"{user} and {token} are both set", "Unset one")
         return self
 
     def require_fit(self, url: str) -> None:

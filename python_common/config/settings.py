@@ -13,12 +13,11 @@ from python_common.config.variables import Duration, Limit, MalformedError, Port
 
 CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
-SECRET_WORDS = ("credential", "password", "secret", "token")
 
 
 def is_secret(name: str) -> bool:
     """Return whether a setting of this name is a secret."""
-    return any(word in name.lower() for word in SECRET_WORDS)
+    return any(word in name.lower() for word in ("credential", "password", "secret", "token"))
 
 
 def _catalog(uri: str) -> str:

@@ -22,7 +22,6 @@ which remain after a failed renewal, may take a lease too early: its holder then
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,9 +33,8 @@ from pyiceberg.types import LongType
 
 from python_common.catalog.small_table import SmallTable
 from python_common.config.environment import home
-from python_common.errors import DeadlineError, UserError
+from python_common.errors import UserError
 from python_common.locks import lock
-from python_common.log import log
 
 LASTS = timedelta(minutes=30)
 RENEWED_AFTER_SECONDS = 600.0
@@ -158,15 +156,8 @@ def leased(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
     Raises:
         DeadlineError: another machine has it all the time.
     """
-    start = time.monotonic()
-    lease, is_logged = Lease(catalog, name, command), False
-    while holder := lease.take():
-        if time.monotonic() - start >= lock.WAIT_SECONDS:
-            raise DeadlineError(f"The {name} of {holder}", lock.WAIT_SECONDS)
-        if not is_logged:
-            log.info("waiting for the %s of %s", name, holder)
-        is_logged = True
-        threading.Event().wait(ASKED_AFTER_SECONDS)
+    lease = Lease(catalog, name, command)
+    lock.wait_until_free(lambda: (other := lease.take()) and f"the {name} of {other}", ASKED_AFTER_SECONDS)
     threading.Thread(target=lease.keep, daemon=True).start()
     _held[name] = lease.number
     try:

@@ -75,7 +75,7 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
 
     configuration = {
         "spark.hadoop.hive.server2.authentication": "CUSTOM",
-        "spark.hadoop.hive.server2.thrift.bind.host": bind,
+        "spark.hadoop.hive.server2.thrift.bind.host": settings.thrift_host,
         "spark.hadoop.hive.server2.thrift.port": str(settings.thrift_port),
         **_tls(directory, settings.thrift_security),
     }

@@ -83,7 +83,7 @@ def test_a_lock_is_not_waited_for_for_ever(caplog: pytest.LogCaptureFixture) -> 
         locked("weekly"),
     ):
         pass
-    assert caplog.messages == ["waiting for another weekly to finish"]
+    assert caplog.messages == ["waiting for another weekly"]
 
 
 def test_a_server_that_is_silent_is_not_waited_for_for_ever(

@@ -232,3 +232,21 @@ def test_a_catalog_without_a_read_of_one_moment_is_listed_until_no_table_changes
     busy.writes = 1000
     with pytest.raises(UserError, match="its tables change all the time"):
         fork_catalog._listed(busy)
+
+
+@pytest.mark.parametrize(
+    ("uri", "properties", "store"),
+    [
+        ("jdbc:postgresql://h:5433/d?user=lake", "jdbc.password p\ns3.acl private", {"s3.acl": "private"}),
+        ("https://h/api/catalog", "credential a:b\nclient.region r", {"client.region": "r"}),
+    ],
+)
+def test_a_fork_has_the_store_and_no_login_of_its_lake(
+    offline_settings: Settings, tmp_path: Path, uri: str, properties: str, store: dict[str, str]
+) -> None:
+    assert fork_catalog.store_properties(offline_settings) == {}
+    file = tmp_path / "catalog.properties"
+    file.write_text(properties)
+    file.chmod(0o600)
+    elsewhere = offline_settings.changed(catalog_uri=uri, warehouse="s3://b/w", catalog_properties=file)
+    assert fork_catalog.store_properties(elsewhere) == {"io-impl": "org.apache.iceberg.io.ResolvingFileIO", **store}
