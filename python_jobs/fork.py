@@ -33,14 +33,14 @@ from python_jobs import fork_catalog
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # A row of production's would make a fork wait for production, or send its mails.
-EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
-OFF = (
+EMPTY_TABLES = (lease.TABLE.identifier, outbox.TABLE.identifier)
+DISABLED_VARIABLES = (
     # Without the announced root: exports of a fork to its root stay trials, as those of any other root.
     *(name for name in fields(Channels) if name != "LAKEHOUSE_NOTIFY_ROOT"),
     "LAKEHOUSE_EXPORT_URL",
     "LAKEHOUSE_THRIFT_TLS",
 )
-FACTS = "fork.json"
+FACTS_FILE = "fork.json"
 CATALOG_PROPERTIES = "catalog.properties"
 # Where Spark may log its events.
 EVENTS = "events"
@@ -97,9 +97,9 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         # Forks of other homes may have the name, too.
         tag = f"{fork_catalog.TAG_PREFIX}{name}_{secrets.token_hex(4)}"
         fork = Fork(name, tag, directory / name, now.isoformat(), (now + lives).isoformat())
-        private_files.write(draft / FACTS, json.dumps(asdict(fork), default=str))
+        private_files.write(draft / FACTS_FILE, json.dumps(asdict(fork), default=str))
         fork_catalog.tag(catalog, tag, lives)
-        fork_catalog.write(catalog, tag, draft, fork.directory, EMPTIED)
+        fork_catalog.write(catalog, tag, draft, fork.directory, EMPTY_TABLES)
         of_store = fork_catalog.store_properties(settings)
         # Executors on other machines would not see the directory of a fork.
         local = {} if master(settings).startswith("local") else {"spark.master": "local[*]"}
@@ -145,7 +145,7 @@ def drop_all(settings: Settings) -> list[str]:
 
 def forks_directory(settings: Settings) -> Path:
     """Return the directory of the forks."""
-    if (settings.home / FACTS).exists():
+    if (settings.home / FACTS_FILE).exists():
         raise UserError(f"{settings.home} is a fork itself", "Give the command where its env file is not sourced")
     return settings.home / "forks"
 
@@ -164,7 +164,7 @@ def _remove(catalog: Catalog, path: Path) -> None:
         fork.server().stop()
     path.rename(hidden)
     for inner in hidden.iterdir():
-        if inner.name != FACTS:
+        if inner.name != FACTS_FILE:
             private_files.delete(inner)
     # After the rows, since a damaged table prevents it, and before the file that names the tag.
     if fork:
@@ -174,7 +174,7 @@ def _remove(catalog: Catalog, path: Path) -> None:
 
 def _read(directory: Path) -> Fork | None:
     """Return the fork in a directory; None in a copy, and in what a shell of a dropped fork has written."""
-    facts = json.loads((directory / FACTS).read_text()) if (directory / FACTS).exists() else {}
+    facts = json.loads((directory / FACTS_FILE).read_text()) if (directory / FACTS_FILE).exists() else {}
     is_of_it = facts.get("name") == directory.name.removeprefix(".")
     return Fork(**{"tag": "", **facts, "directory": Path(facts["directory"])}) if is_of_it else None
 
@@ -204,7 +204,7 @@ def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
         "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
         "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
         **key,
-        **dict.fromkeys(OFF, ""),
+        **dict.fromkeys(DISABLED_VARIABLES, ""),
         "LAKEHOUSE_CATALOG_PROPERTIES": str(fork.directory / CATALOG_PROPERTIES),
         "LAKEHOUSE_HOME": str(fork.directory),
         "LAKEHOUSE_CATALOG_URI": catalog_properties.sqlite_uri(fork.directory),

@@ -37,7 +37,7 @@ STORE_REMEDY = (
 # Errors of the readers of Parquet, Avro and JSON for damaged or missing files.
 DAMAGE = (ValueError, LookupError, EOFError, OSError, SystemError, zlib.error, ValidationError)
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-# Of all tables whose metadata is in memory.
+# Snapshots of all tables whose metadata is in memory.
 MOST_SNAPSHOTS = 100_000
 DENIED = ("InsufficientPrivilege",)
 # Codes of PostgreSQL for the second of two processes that create the catalog's tables: the table or its type exists.
@@ -132,7 +132,7 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
             return OrderedCatalog(CATALOG_NAME, **dict(properties))
         if is_unavailable(error) or isinstance(error, IntegrityError):
             raise
-        # Of the address alone: no table has been read.
+        # The message names the address alone: no table has been read.
         message = str(error.orig).partition("\n")[0]
         raise UserError(f"Invalid PostgreSQL URL ({message})", "Correct LAKEHOUSE_CATALOG_URI") from None
 

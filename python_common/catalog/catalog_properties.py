@@ -164,7 +164,7 @@ def _resolved(value: str, path: Path) -> str:
 def _sqlalchemy(uri: str, from_file: dict[str, str]) -> str:
     """Return the address of a PostgreSQL for SQLAlchemy, with the same options behind the question mark."""
     url = make_url("postgresql+psycopg2:" + uri.removeprefix(Kind.POSTGRESQL.value))
-    # Of the properties of Java's driver these two have to be known to both.
+    # User and password are properties of Java's driver that both have to know.
     login = {name: from_file[f"jdbc.{name}"] for name in ("user", "password") if f"jdbc.{name}" in from_file}
     url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS, **url.query, **login})
     return url.render_as_string(hide_password=False)

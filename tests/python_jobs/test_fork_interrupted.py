@@ -176,7 +176,7 @@ def test_a_damaged_table_of_the_lake_keeps_no_file_of_a_fork_but_what_names_its_
     shutil.copy(database, database.with_suffix(".copy")).replace(database)
     with pytest.raises(ValidationError):
         fork.drop(production, "mine")
-    assert [path.name for path in made.directory.with_name(".mine").iterdir()] == [fork.FACTS]
+    assert [path.name for path in made.directory.with_name(".mine").iterdir()] == [fork.FACTS_FILE]
     file.write_bytes(content)
     fork.drop(production, "mine")
     assert ([*made.directory.parent.iterdir()], fork_catalog.tags(load_catalog(production))) == ([], [])
@@ -204,7 +204,7 @@ def test_a_fork_lives_as_long_as_its_tags_and_is_removed_afterwards(production: 
     assert datetime.fromisoformat(made.expires_at) - datetime.fromisoformat(made.made_at) == DAY
     assert catalog.load_table("shop.orders").refs()[made.tag].max_ref_age_ms == 86_400_000
     old = create(production, "old", timedelta(hours=1))
-    [facts] = fork.forks_directory(production).glob(f"old/{fork.FACTS}")
+    [facts] = fork.forks_directory(production).glob(f"old/{fork.FACTS_FILE}")
     facts.write_text(facts.read_text().replace(old.expires_at, made.made_at))
     create(production, "new")
     assert [one.name for one in fork.forks(production)] == ["mine", "new"]

@@ -467,8 +467,8 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     channels = [name for name, field in Channels.model_fields.items() if field.alias is None]
     assert channels == [*outbox.CHANNELS.values()]
     # A fork's environment has each of them empty. Its export root is not the announced one.
-    assert variables.fields(Channels).keys() - {*fork.OFF} == {"LAKEHOUSE_NOTIFY_ROOT"}
-    assert Channels.of(dict.fromkeys(fork.OFF, "")) == Channels()
+    assert variables.fields(Channels).keys() - {*fork.DISABLED_VARIABLES} == {"LAKEHOUSE_NOTIFY_ROOT"}
+    assert Channels.of(dict.fromkeys(fork.DISABLED_VARIABLES, "")) == Channels()
     alert = outbox.alert(WEEK, "no", Channels(), datetime.now(UTC))
     pending = replace(alert, **dict.fromkeys(outbox.CHANNELS, outbox.PENDING))
     errors = [error.message for error in deliver._deliver(Channels(), None, [pending], {})]
