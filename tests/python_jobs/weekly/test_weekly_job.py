@@ -23,6 +23,7 @@ from python_common.locks.lock import locked
 from python_common.weeks import IsoWeek
 from python_dbt import run as dbt
 from python_dbt.project import Project
+from python_export.notify import deliver
 from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.publish import Published
@@ -68,6 +69,7 @@ class Weekly:
 @pytest.fixture
 def weekly(offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weekly:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setattr(deliver, "RETRIED_SECONDS", 0.0)
     return Weekly(offline_settings, monkeypatch)
 
 
