@@ -54,7 +54,7 @@ $(PREPARED): $(VENV) $(JARS) $(wildcard python_common/spark/classes/*)
 $(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
 	@echo "setup: fetching the jars of a lake on servers into python_common/spark/target/cluster"
 	@$(RUN) python -m python_common.spark.jars fetch python_common/spark/cluster/pom.xml python_common/spark/target
-	@$(RUN) python -m python_common.spark.compiled python_common/spark/target/cluster/SafeJdbcCatalog.jar python_common/spark/cluster/SafeJdbcCatalog.java
+	@$(RUN) python -m python_dev.stack.compiled python_common/spark/target/cluster/SafeJdbcCatalog.jar python_common/spark/cluster/SafeJdbcCatalog.java
 	@touch $@
 
 browser: ## Install Chromium, in which a test looks at the report

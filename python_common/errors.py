@@ -23,10 +23,9 @@ class UserError(Exception):
 class DeadlineError(UserError):
     """Something took longer than it may."""
 
-    def __init__(self, what: str, variable: str, limit: float) -> None:
+    def __init__(self, what: str, limit: float) -> None:
         super().__init__(
-            f"{what} has not ended within {math.ceil(limit)} s",
-            f"Find out what it waits for, or raise {variable}, and run it again",
+            f"{what} has not ended within {math.ceil(limit)} s", "Find out what it waits for, and run it again"
         )
 
 

@@ -82,8 +82,7 @@ def pseudonyms(path: Path, domain: str, value: str) -> dict[str, str]:
 
 def _write_new_version(path: Path, version: str) -> None:
     key = secrets.token_bytes(32).ljust(BLOCK_BYTES, b"\0")
-    inner = bytes(byte ^ 0x36 for byte in key)
-    outer = bytes(byte ^ 0x5C for byte in key)
+    inner, outer = (bytes(byte ^ pad for byte in key) for pad in (0x36, 0x5C))
     line = f"{version}:{inner.hex()}{outer.hex()}:source\n"
     # The copy first: a key that something was masked with must never be lost.
     private_files.write(path.with_name(f"{path.name}.{version}"), line, replaces=False)

@@ -105,7 +105,7 @@ class Service:
             if not is_free(port):
                 raise UserError(
                     f"Port {port} for {self.name} is in use by another program",
-                    f"Set {variable} to a free port",
+                    f"Name a free port in {variable}",
                 )
 
     def stop(self) -> bool:

@@ -37,6 +37,9 @@ from python_export.readiness.unclassified import omitted_fields, unclassified_fi
 from python_export.readiness.week_counts import week_counts
 from python_export.variables import Channels, Choices
 
+# Weeks that late data changed and a run exports again, the newest first: a run stays short, and the next one goes on.
+RESTATED_WEEKS = 8
+
 
 @dataclass(frozen=True)
 class Exporter:
@@ -52,8 +55,7 @@ class Exporter:
     readiness: Readiness = field(default_factory=Readiness)
     # Raises if another machine may be at work; asked before each build and each version.
     require: Callable[[], None] = lambda: None
-    # Restated weeks of one run, by default LAKEHOUSE_EXPORT_RESTATE_WEEKS.
-    at_most: int | None = None
+    at_most: int = RESTATED_WEEKS
     # Why another version is published of what has its one version; None if it is not.
     restated: str | None = None
 
@@ -87,7 +89,7 @@ class Exporter:
         holds = hold.unapproved(self.catalog)
         rows = []
         for week, due in self._due(target, weeks or (), figures, chosen).items():
-            self.readiness.check(self.settings.export_grace, week)
+            self.readiness.check(week)
             datasets = [known[name] for name in due]
             reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
             for dataset in datasets:
@@ -111,7 +113,7 @@ class Exporter:
 
     def record_facts(self) -> None:
         """Record what is known of the topics and what is wrong, as ops.export_weeks shows it."""
-        record_reads(self.catalog, self.readiness.states, self.settings.export_grace)
+        record_reads(self.catalog, self.readiness.states)
         record_issues(self.catalog, self.readiness.found())
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
@@ -156,7 +158,7 @@ class Exporter:
             self.exported.published += versions
             self.exported.warnings += warnings
         for week in due.keys() - self.readiness.incomplete.keys():
-            self.readiness.check(self.settings.export_grace, week)
+            self.readiness.check(week)
         if with_build:
             self._build({week: due[week] for week in due if week not in built}, with_ancestors=not built)
         for week in due:
@@ -198,9 +200,8 @@ class Exporter:
         chosen = {week: names for week in sorted(weeks, reverse=True)}
         if figures is None:
             return chosen
-        at_most = Choices.of(self.project.env).restate_weeks if self.at_most is None else self.at_most
         once = [dataset.name for dataset in datasets if dataset.suppressed]
-        due, left = late.weeks_to_export(self.catalog, target, figures, names, self.exported.week, at_most, once)
+        due, left = late.weeks_to_export(self.catalog, target, figures, names, self.exported.week, self.at_most, once)
         if left:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
@@ -270,7 +271,6 @@ class Exporter:
                 build_manifest(source, week, facts, quiet),
                 delivery=delivery,
                 restated=self.restated,
-                bom=self.settings.export_bom,
                 dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),
                 **counts[dataset.name],
             )
@@ -311,7 +311,7 @@ class Exporter:
         log.info("%s: writing", dataset.name)
         file = directory / "version" / f"{dataset.name}.csv"
         file.parent.mkdir()
-        write(source, file, directory / "sorted", self.settings.export_bom)
+        write(source, file, directory / "sorted")
         log.info("%s: verifying", dataset.name)
         with _checking():
             verify(file, source, directory / "verified")

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, HttpUrl, TypeAdapter, ValidationError, model_validator
 
 from python_common.config.security import TRUSTED, require_secret_way
-from python_common.config.variables import Count, Duration, MalformedError, Port, Variables, for_exports
+from python_common.config.variables import Count, MalformedError, Port, Variables, for_exports
 from python_common.errors import UserError
 
 DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
@@ -65,7 +65,7 @@ def _weekly_time(value: Any) -> Any:
 Addresses = Annotated[tuple[str, ...], BeforeValidator(_addresses)]
 Sendable = Annotated[str, AfterValidator(_sendable)]
 # Since Monday 00:00 UTC.
-WeeklyTime = Annotated[timedelta, BeforeValidator(_weekly_time), "like `Mon 09:00`"]
+WeeklyTime = Annotated[timedelta | None, BeforeValidator(_weekly_time), "a time like `Mon 09:00`"]
 
 
 class Choices(Variables):
@@ -77,20 +77,10 @@ class Choices(Variables):
         " [export.md](export.md)",
         "",
     )
-    unclassified: Literal["warn", "refuse"] = for_exports(
-        "LAKEHOUSE_UNCLASSIFIED",
-        "`warn`: files are published without an unclassified field; `refuse`: nothing is",
-        "warn",
-    )
     min_persons: Count = for_exports(
         "LAKEHOUSE_EXPORT_MIN_PERSONS",
         "how many persons the audience requires per combination of quasi-identifiers; a file with fewer is withheld",
         "1",
-    )
-    restate_weeks: Count = for_exports(
-        "LAKEHOUSE_EXPORT_RESTATE_WEEKS",
-        "how many published weeks that late data changed a run exports again, the newest first",
-        "8",
     )
 
 
@@ -113,13 +103,10 @@ class Smtp(Variables):
     password: Sendable = for_exports("LAKEHOUSE_SMTP_PASSWORD", "password of that login", "", secret=True)
     ca: str = for_exports("LAKEHOUSE_SMTP_CA_LOCATION", f"for the mail server: {TRUSTED}", "")
     sender: Annotated[str, BeforeValidator(_one_address)] = for_exports(
-        "LAKEHOUSE_SMTP_FROM", "the sender of mails", "", default_text="must be set with a mail server"
+        "LAKEHOUSE_SMTP_FROM", "the sender of mails", default_text="must be set with a mail server"
     )
     recipients: Addresses = for_exports(
-        "LAKEHOUSE_SMTP_TO",
-        "the receivers of mails, with commas",
-        "",
-        default_text="must be set with a mail server",
+        "LAKEHOUSE_SMTP_TO", "the receivers of mails, with commas", default_text="must be set with a mail server"
     )
     alerts: Addresses = for_exports(
         "LAKEHOUSE_ALERT_TO",
@@ -167,7 +154,7 @@ class Webhook(Variables):
 
 
 class Channels(Variables):
-    """The configured channels, whose versions they announce, how long each is retried, and when files are expected."""
+    """The configured channels, whose versions they announce, and when files are expected."""
 
     smtp: Smtp | None = None
     webhook: Webhook | None = None
@@ -178,12 +165,7 @@ class Channels(Variables):
         None,
         default_text="`LAKEHOUSE_EXPORT_ROOT`",
     )
-    patience: Duration = for_exports(
-        "LAKEHOUSE_NOTIFY_TIMEOUT",
-        "how long a run repeats a message that a mail server or webhook defers",
-        "2m",
-    )
-    expected_by: WeeklyTime | None = for_exports(
+    expected_by: WeeklyTime = for_exports(
         "LAKEHOUSE_EXPORT_EXPECTED_BY",
         "when the files of the last week are expected, in UTC; an alarm names each due dataset that is not published by"
         " then: [operations.md](operations.md#alarms)",

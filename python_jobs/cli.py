@@ -88,15 +88,13 @@ def lakehouse(
     log_format: Annotated[Format, typer.Option(help="How events are logged on stderr.")] = "text",
     _: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
-    """Configure the log, and refuse misspelled variables and malformed limits."""
+    """Configure the log, and refuse misspelled variables."""
     configure(log_level, log_format)
     if "--help" not in sys.argv:
-        # Imported here, for they know the variables of every package: to list the commands needs none of them.
-        from python_common.config.deadline import limits  # noqa: PLC0415
+        # Imported here, for it knows the variables of every package: to list the commands needs none of them.
         from python_jobs.commands import configuration  # noqa: PLC0415
 
         configuration.refuse_misspelled(environment())
-        limits()
 
 
 def options_first(arguments: list[str]) -> list[str]:

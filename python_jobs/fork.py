@@ -16,7 +16,6 @@ from pyiceberg.catalog import Catalog
 
 from python_common import private_files
 from python_common.catalog import catalog_properties
-from python_common.catalog import fork as metadata
 from python_common.catalog.catalog import load_catalog, require_views
 from python_common.config import environment
 from python_common.config.settings import Settings, from_environment
@@ -30,18 +29,18 @@ from python_common.spark import thrift_server
 from python_common.spark.spark_conf import master, own_properties
 from python_export.notify import outbox
 from python_export.variables import Channels
+from python_jobs import fork_catalog
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # A row of production's would make a fork wait for production, or send its mails.
-EMPTIED = (lease.TABLE.identifier, outbox.TABLE.identifier)
-OFF = (
+EMPTY_TABLES = (lease.TABLE.identifier, outbox.TABLE.identifier)
+DISABLED_VARIABLES = (
     # Without the announced root: exports of a fork to its root stay trials, as those of any other root.
     *(name for name in fields(Channels) if name != "LAKEHOUSE_NOTIFY_ROOT"),
     "LAKEHOUSE_EXPORT_URL",
-    "LAKEHOUSE_THRIFT_BIND",
     "LAKEHOUSE_THRIFT_TLS",
 )
-FACTS = "fork.json"
+FACTS_FILE = "fork.json"
 CATALOG_PROPERTIES = "catalog.properties"
 # Where Spark may log its events.
 EVENTS = "events"
@@ -96,12 +95,12 @@ def create(settings: Settings, name: str, lives: timedelta, properties: Mapping[
         draft = private_files.directory(directory / f".{name}")
         private_files.directory(draft / EVENTS)
         # Forks of other homes may have the name, too.
-        tag = f"{metadata.TAG_PREFIX}{name}_{secrets.token_hex(4)}"
+        tag = f"{fork_catalog.TAG_PREFIX}{name}_{secrets.token_hex(4)}"
         fork = Fork(name, tag, directory / name, now.isoformat(), (now + lives).isoformat())
-        private_files.write(draft / FACTS, json.dumps(asdict(fork), default=str))
-        metadata.tag(catalog, tag, lives)
-        metadata.write(catalog, tag, draft, fork.directory, EMPTIED)
-        of_store = catalog_properties.of_fork(settings)
+        private_files.write(draft / FACTS_FILE, json.dumps(asdict(fork), default=str))
+        fork_catalog.tag(catalog, tag, lives)
+        fork_catalog.write(catalog, tag, draft, fork.directory, EMPTY_TABLES)
+        of_store = fork_catalog.store_properties(settings)
         # Executors on other machines would not see the directory of a fork.
         local = {} if master(settings).startswith("local") else {"spark.master": "local[*]"}
         of_spark = {**own_properties(settings), **local, **(properties or {}), **_base(fork.directory, of_store)}
@@ -138,15 +137,15 @@ def drop_all(settings: Settings) -> list[str]:
         drop(settings, name, missing_ok=True)
         console.print(f"fork {name} had the same rows: it is dropped")
     others = [f"{path} is not a fork: delete it" for path in sorted(forks_directory(settings).glob("*"))]
-    for tag in metadata.tags(load_catalog(settings)):
-        name = tag.removeprefix(metadata.TAG_PREFIX).rpartition("_")[0]
+    for tag in fork_catalog.tags(load_catalog(settings)):
+        name = tag.removeprefix(fork_catalog.TAG_PREFIX).rpartition("_")[0]
         others.append(f"fork {name} (tag {tag}) is of another LAKEHOUSE_HOME: `lakehouse fork drop {name}` there")
     return others
 
 
 def forks_directory(settings: Settings) -> Path:
     """Return the directory of the forks."""
-    if (settings.home / FACTS).exists():
+    if (settings.home / FACTS_FILE).exists():
         raise UserError(f"{settings.home} is a fork itself", "Give the command where its env file is not sourced")
     return settings.home / "forks"
 
@@ -165,17 +164,17 @@ def _remove(catalog: Catalog, path: Path) -> None:
         fork.server().stop()
     path.rename(hidden)
     for inner in hidden.iterdir():
-        if inner.name != FACTS:
+        if inner.name != FACTS_FILE:
             private_files.delete(inner)
     # After the rows, since a damaged table prevents it, and before the file that names the tag.
     if fork:
-        metadata.untag(catalog, fork.tag)
+        fork_catalog.untag(catalog, fork.tag)
     private_files.delete(hidden)
 
 
 def _read(directory: Path) -> Fork | None:
     """Return the fork in a directory; None in a copy, and in what a shell of a dropped fork has written."""
-    facts = json.loads((directory / FACTS).read_text()) if (directory / FACTS).exists() else {}
+    facts = json.loads((directory / FACTS_FILE).read_text()) if (directory / FACTS_FILE).exists() else {}
     is_of_it = facts.get("name") == directory.name.removeprefix(".")
     return Fork(**{"tag": "", **facts, "directory": Path(facts["directory"])}) if is_of_it else None
 
@@ -186,7 +185,7 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 def _base(directory: Path, of_store: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of the fork's second catalog: production as it was, read only."""
-    catalog = f"spark.sql.catalog.{metadata.BASE_CATALOG}"
+    catalog = f"spark.sql.catalog.{fork_catalog.BASE_CATALOG}"
     return {
         **{f"{catalog}.{name}": value for name, value in of_store.items()},
         catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -199,19 +198,18 @@ def _base(directory: Path, of_store: Mapping[str, str]) -> dict[str, str]:
 
 
 def _variables(settings: Settings, fork: Fork) -> Mapping[str, str]:
-    key = {} if settings.pii_key_file is None else {"LAKEHOUSE_PII_KEY_FILE": str(settings.pii_key_file.absolute())}
+    key = {} if settings.pii_key_file is None else {"LAKEHOUSE_PII_KEY_FILE": str(settings.pii_key_file)}
     return {
         **environment.read_env_file(environment.env_file()),
         "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
         "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
         **key,
-        **dict.fromkeys(OFF, ""),
+        **dict.fromkeys(DISABLED_VARIABLES, ""),
         "LAKEHOUSE_CATALOG_PROPERTIES": str(fork.directory / CATALOG_PROPERTIES),
         "LAKEHOUSE_HOME": str(fork.directory),
         "LAKEHOUSE_CATALOG_URI": catalog_properties.sqlite_uri(fork.directory),
         "LAKEHOUSE_WAREHOUSE": str(fork.directory / "warehouse"),
         "LAKEHOUSE_EXPORT_ROOT": str(fork.directory / "exports"),
-        "LAKEHOUSE_EXPORT_STAGING": str(fork.directory / "export-staging"),
         "LAKEHOUSE_SPARK_CONF": str(fork.directory / "spark.conf"),
         "LAKEHOUSE_THRIFT_HOST": "127.0.0.1",
         "LAKEHOUSE_THRIFT_PORT": str(free_ports(1)[0]),

@@ -181,7 +181,7 @@ def offline_settings(tmp_path: Path) -> Settings:
         warehouse=str(tmp_path / "warehouse"),
         catalog_uri=f"jdbc:sqlite:{tmp_path / 'catalog.db'}",
         export_root=str(tmp_path / "exports"),
-        export_staging=tmp_path / "export-staging",
+        home=tmp_path,
         pii_key_file=tmp_path / "pii.key",
         thrift_host="127.0.0.1",
         thrift_port=1,

@@ -5,7 +5,7 @@ import re
 import traceback
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
@@ -37,11 +37,11 @@ STORE_REMEDY = (
 # Errors of the readers of Parquet, Avro and JSON for damaged or missing files.
 DAMAGE = (ValueError, LookupError, EOFError, OSError, SystemError, zlib.error, ValidationError)
 DAMAGED_DATABASE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-# Of all tables whose metadata is in memory.
+# Snapshots of all tables whose metadata is in memory.
 MOST_SNAPSHOTS = 100_000
 DENIED = ("InsufficientPrivilege",)
 # Codes of PostgreSQL for the second of two processes that create the catalog's tables: the table or its type exists.
-MADE_BY_ANOTHER = ("42P07", "23505")
+ALREADY_EXISTS = ("42P07", "23505")
 # libpq's message without a connection, which has no code and names host, user and database alone.
 NO_CONNECTION = re.compile(r"(?:connection to server .* failed: (?:FATAL: +)?|(?=could not translate host name ))(.+)")
 
@@ -104,25 +104,20 @@ def load_catalog(settings: Settings, create: bool = False) -> Catalog:
     if create:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     elif not Path(path).exists():
-        raise UserError(
-            f"The catalog {path} is missing",
-            "Run `lakehouse stack up`, or correct LAKEHOUSE_CATALOG_URI",
-        )
+        raise UserError(f"The catalog {path} is missing", "Run `lakehouse stack up`, or correct LAKEHOUSE_CATALOG_URI")
     of_file = {
         "uri": f"sqlite:///{path}?timeout={int(busy[1]) / 1000 if busy else 30}",
         "init_catalog_tables": str(create).lower(),
     }
     properties = frozenset({**for_python(settings), **of_file}.items())
     # A file of the same name may be made later: that is another catalog.
-    return _in_file(properties, Path(path).stat().st_ino) if Path(path).exists() else _opened(properties)
+    if not Path(path).exists():
+        return OrderedCatalog(CATALOG_NAME, **dict(properties))
+    return _in_file(properties, Path(path).stat().st_ino)
 
 
 @lru_cache(maxsize=4)
 def _in_file(properties: frozenset[tuple[str, str]], inode: int) -> Catalog:
-    return _opened(properties)
-
-
-def _opened(properties: frozenset[tuple[str, str]]) -> Catalog:
     return OrderedCatalog(CATALOG_NAME, **dict(properties))
 
 
@@ -133,11 +128,11 @@ def _on_server(kind: Kind, properties: frozenset[tuple[str, str]]) -> Catalog:
     try:
         return OrderedCatalog(CATALOG_NAME, **dict(properties))
     except (IntegrityError, ProgrammingError) as error:
-        if getattr(error.orig, "pgcode", None) in MADE_BY_ANOTHER:
+        if getattr(error.orig, "pgcode", None) in ALREADY_EXISTS:
             return OrderedCatalog(CATALOG_NAME, **dict(properties))
         if is_unavailable(error) or isinstance(error, IntegrityError):
             raise
-        # Of the address alone: no table has been read.
+        # The message names the address alone: no table has been read.
         message = str(error.orig).partition("\n")[0]
         raise UserError(f"Invalid PostgreSQL URL ({message})", "Correct LAKEHOUSE_CATALOG_URI") from None
 
@@ -148,14 +143,13 @@ def require_views(catalog: Catalog, settings: Settings) -> None:
         return
     try:
         # The view need not exist: a server without views raises another error.
-        catalog.load_view("default.any")
+        with suppress(NoSuchViewError):
+            catalog.load_view("default.any")
     except NotImplementedError:
         raise UserError(
             f"The catalog at {settings.catalog_uri} has no views, and dbt's view layers are views",
             "Use a catalog that has views: see docs/deploy.md, which catalog",
         ) from None
-    except NoSuchViewError:
-        return
 
 
 def location(catalog: Catalog, schema: str, table: str) -> str | None:
@@ -199,15 +193,12 @@ def history(table: Table) -> Iterator[tuple[Snapshot, dict[str, str]]]:
 
 def existing_columns(table: Table, names: Iterable[str]) -> tuple[str, ...]:
     """Return those columns that a table has, a nested field by its path: one of release 0.5 has no kafka_generation."""
-
-    def exists(name: str) -> bool:
-        try:
+    existing = []
+    for name in dict.fromkeys(names):
+        with suppress(ValueError):
             table.schema().find_field(name)
-        except ValueError:
-            return False
-        return True
-
-    return tuple(name for name in dict.fromkeys(names) if exists(name))
+            existing.append(name)
+    return tuple(existing)
 
 
 def read_batches(

@@ -46,17 +46,7 @@ def kind(settings: Settings) -> Kind:
 def is_on_one_machine(settings: Settings) -> bool:
     """Return whether the lake needs nothing but this machine's files; a fork may read those of a store in S3."""
     is_local = kind(settings) is Kind.SQLITE and urlsplit(settings.warehouse).scheme in ("", "file")
-    return is_local and "io-impl" not in _of_file(settings)
-
-
-def of_fork(settings: Settings) -> dict[str, str]:
-    """Return the properties by which a fork of a lake, itself in local files, reads those of the lake's store."""
-    if kind(settings) is not Kind.REST and not settings.warehouse.startswith("s3://"):
-        return {}
-    properties = {**_of_store(settings), **_of_file(settings)}
-    of_store = {name: value for name, value in properties.items() if name.startswith(("s3.", "client."))}
-    # Its class is chosen by the scheme of each path.
-    return {**of_store, "io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
+    return is_local and "io-impl" not in of_file(settings)
 
 
 def for_spark(settings: Settings) -> dict[str, str]:
@@ -68,13 +58,13 @@ def for_spark(settings: Settings) -> dict[str, str]:
         Kind.REST: {"type": "rest"},
     }[kind(settings)]
     address = {"uri": settings.catalog_uri, "warehouse": settings.warehouse}
-    from_file = _of_file(settings)
-    return {**of_kind, **_of_store(settings), **_of_login(settings, from_file), **from_file, **address}
+    from_file = of_file(settings)
+    return {**of_kind, **of_store(settings), **_of_login(settings, from_file), **from_file, **address}
 
 
 def for_python(settings: Settings) -> dict[str, str]:
     """Return the properties of PyIceberg's catalog; raises as `for_spark`. The address of a SQLite is its opener's."""
-    from_file = {**_of_store(settings), **_of_file(settings)}
+    from_file = {**of_store(settings), **of_file(settings)}
     properties = {
         **_of_login(settings, from_file),
         **from_file,
@@ -105,26 +95,19 @@ def _of_login(settings: Settings, from_file: dict[str, str]) -> dict[str, str]:
     return {"oauth2-server-uri": tokens}
 
 
-def _of_store(settings: Settings) -> dict[str, str]:
+def of_store(settings: Settings) -> dict[str, str]:
     """Return endpoint and region of a lake in S3, of which PyArrow does not read all variables."""
     if not settings.warehouse.startswith("s3://") and kind(settings) is not Kind.REST:
         return {}
     properties = {}
     if kind(settings) is not Kind.REST:  # whose server decides
         properties["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
-    endpoint, region = _s3_address()
-    if endpoint:
+    env = environment()
+    if endpoint := env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL"):
         properties |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
-    if region:
+    if region := env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"):
         properties["client.region"] = region
     return properties
-
-
-def _s3_address() -> tuple[str | None, str | None]:
-    """Return endpoint and region of the store in S3, where the standard variables name them."""
-    env = environment()
-    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
-    return endpoint, env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
 
 
 def read_properties(path: Path, variable: str) -> dict[str, str]:
@@ -155,7 +138,8 @@ def require_closed(path: Path, variable: str) -> None:
         raise UserError(f"{path}, which {variable} names, is open to others", f"Run `chmod 600 {path}`")
 
 
-def _of_file(settings: Settings) -> dict[str, str]:
+def of_file(settings: Settings) -> dict[str, str]:
+    """Return the properties in the file of LAKEHOUSE_CATALOG_PROPERTIES; a UserError if it is invalid or open."""
     path = settings.catalog_properties
     if path is None:
         return {}
@@ -180,7 +164,7 @@ def _resolved(value: str, path: Path) -> str:
 def _sqlalchemy(uri: str, from_file: dict[str, str]) -> str:
     """Return the address of a PostgreSQL for SQLAlchemy, with the same options behind the question mark."""
     url = make_url("postgresql+psycopg2:" + uri.removeprefix(Kind.POSTGRESQL.value))
-    # Of the properties of Java's driver these two have to be known to both.
+    # User and password are properties of Java's driver that both have to know.
     login = {name: from_file[f"jdbc.{name}"] for name in ("user", "password") if f"jdbc.{name}" in from_file}
     url = url.update_query_dict({"connect_timeout": CONNECT_SECONDS, **url.query, **login})
     return url.render_as_string(hide_password=False)

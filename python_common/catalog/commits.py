@@ -15,13 +15,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import update_table_metadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from python_common.config.deadline import limits
 from python_common.errors import UserError
 
 Result = TypeVar("Result")
 # Iceberg's Java cannot read metadata in which time goes back by more than a minute; PyIceberg writes it all the same.
 TOLERATED_SECONDS = 55.0
 CLOCK_WAIT_SECONDS = 60.0
+# Each failure is another commit that succeeded, so more attempts help only against writers that never pause.
+COMMIT_ATTEMPTS = 5
 
 
 class CommitConflict(Exception):
@@ -84,13 +85,12 @@ def translate_commit_errors() -> Iterator[None]:
         raise CommitConflict("another process changed the table") from None
 
 
-def until_committed(change: Callable[[], Result], failed: str, remedy: str, attempts: int | None = None) -> Result:
+def until_committed(change: Callable[[], Result], failed: str, remedy: str, attempts: int = COMMIT_ATTEMPTS) -> Result:
     """Return the result of a change, retried from its start after each conflict, without a pause.
 
     Raises:
-        UserError: `failed`, after `attempts` conflicts, LAKEHOUSE_COMMIT_ATTEMPTS by default.
+        UserError: `failed`, after `attempts` conflicts.
     """
-    attempts = attempts or limits().commit_attempts
     retrying = Retrying(stop=stop_after_attempt(attempts), retry=retry_if_exception_type(CommitConflict), reraise=True)
     try:
         return retrying(translate_commit_errors()(change))

@@ -1,1 +1,1 @@
-"""Settings from the environment, limits of time, and the options that connections are made with."""
+"""Settings from the environment, and the options that connections are made with."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from python_common.config.variables import Flag, Variables, variable
+from python_common.config.variables import Variables, variable
 from python_common.errors import UserError
 
 SASL = ("mechanism", "username", "password")
@@ -36,38 +36,33 @@ class Tls(Variables):
 
     def require_usable(self) -> None:
         """Raise a UserError if a file cannot be read, holds something else, or does not belong to the others."""
+        for field, other in (("certificate", "key"), ("key", "certificate"), ("key_password", "key")):
+            if getattr(self, field) and not getattr(self, other):
+                raise UserError(f"{self.variable(field)} is set, but {self.variable(other)} is not", "Set both or none")
         ca, certificate, key, password = (self.variable(field) for field in TLS)
-        for name, path in ((ca, self.ca), (certificate, self.certificate), (key, self.key)):
-            try:
-                Path(path or os.devnull).read_bytes()
-            except OSError:
-                raise UserError(f"{name} names {path}, which cannot be read", "Give the path of a PEM file") from None
-        if bool(self.certificate) != bool(self.key):
-            present, absent = (certificate, key) if self.certificate else (key, certificate)
-            raise UserError(f"{present} is set, but {absent} is not", "Set both or none")
-        if self.key_password and not self.key:
-            raise UserError(f"{password} is set, but {key} is not", "Set both or none")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if self.ca:
-            try:
+        try:
+            if self.ca:
                 context.load_verify_locations(self.ca)
-            except ssl.SSLError:
-                raise UserError(f"{ca} names {self.ca}, which holds no PEM certificate", "Give a PEM file") from None
-        if self.key:
-            encrypted = "ENCRYPTED" in Path(self.key).read_text(errors="replace")
-            if encrypted != bool(self.key_password):
+        except OSError as error:
+            raise UserError(
+                f"{ca} names {self.ca}, which holds no PEM certificate ({error.strerror})", "Give a PEM file"
+            ) from None
+        try:
+            is_encrypted = "ENCRYPTED" in Path(self.key or os.devnull).read_text(errors="replace")
+            if is_encrypted != bool(self.key_password):
                 raise UserError(
-                    f"{key} names {self.key}, which is {'' if encrypted else 'not '}encrypted",
-                    f"{'Set' if encrypted else 'Unset'} {password}",
+                    f"{key} names {self.key}, which is {'' if is_encrypted else 'not '}encrypted",
+                    f"{'Set' if is_encrypted else 'Unset'} {password}",
                 )
-            try:
+            if self.key:
                 context.load_cert_chain(self.certificate, self.key, self.key_password)
-            except ssl.SSLError:
-                raise UserError(
-                    f"The key in {self.key} cannot be read, or does not belong to the certificate in"
-                    f" {self.certificate}",
-                    f"Check {key}, {certificate} and {password}",
-                ) from None
+        except OSError as error:
+            raise UserError(
+                f"{certificate} and {key} name {self.certificate} and {self.key}, which are no certificate with its key"
+                f" ({error.strerror})",
+                f"Check both files, and {password}",
+            ) from None
 
 
 class KafkaSecurity(Tls):
@@ -113,9 +108,7 @@ class RegistrySecurity(Tls):
     )
     ca: str = variable("SCHEMA_REGISTRY_SSL_CA_LOCATION", f"with an https URL: {TRUSTED}", "")
     certificate: str = variable(
-        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION",
-        "with an https URL: PEM file of a client certificate",
-        "",
+        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION", "with an https URL: PEM file of a client certificate", ""
     )
     key: str = variable("SCHEMA_REGISTRY_SSL_KEY_LOCATION", "with an https URL: PEM file of the certificate's key", "")
     key_password: str = variable(
@@ -124,12 +117,11 @@ class RegistrySecurity(Tls):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        user, token = self.variable("user_info"), self.variable("bearer_token")
         if self.user_info and ":" not in self.user_info:
-            raise UserError(f"{self.variable('user_info')} has no colon", "Write it as user:password")
+            raise UserError(f"{user} has no colon", "Write it as user:password")
         if self.user_info and self.bearer_token:
-            raise UserError(
-                f"{self.variable('user_info')} and {self.variable('bearer_token')} are both set", "Unset one"
-            )
+            raise UserError(f"{user} and {token} are both set", "Unset one")
         return self
 
     def require_fit(self, url: str) -> None:
@@ -147,7 +139,7 @@ class RegistrySecurity(Tls):
 class ThriftSecurity(Tls):
     """TLS of the Thrift server. A client needs `ca` at most, a server the rest."""
 
-    is_on: Flag = variable(
+    tls: Literal["true", "false"] = variable(
         "LAKEHOUSE_THRIFT_TLS",
         "whether the Thrift server speaks TLS. Needed beyond loopback, where the password would be sent in the clear."
         " dbt-spark encrypts and checks no certificate; our commands check it",
@@ -174,10 +166,15 @@ class ThriftSecurity(Tls):
         secret=True,
     )
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.tls == "true"
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if not self.is_on:
-            self.refuse(TLS, f"{self.variable('is_on')} is not true")
+            self.refuse(TLS, f"{self.variable('tls')} is not true")
         self.require_usable()
         return self
 

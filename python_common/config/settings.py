@@ -9,18 +9,15 @@ from pydantic import AfterValidator, Field, model_validator
 
 from python_common.config import environment
 from python_common.config.security import KafkaSecurity, RegistrySecurity, ThriftSecurity
-from python_common.config.variables import Count, Duration, Flag, MalformedError, Port, Variables, for_exports, variable
+from python_common.config.variables import Duration, Limit, MalformedError, Port, Variables, for_exports, variable
 
 CATALOG_NAME = "lake"
 THRIFT_USER = "lakehouse"
 
 
-SECRET_WORDS = ("credential", "password", "secret", "token")
-
-
 def is_secret(name: str) -> bool:
     """Return whether a setting of this name is a secret."""
-    return any(word in name.lower() for word in SECRET_WORDS)
+    return any(word in name.lower() for word in ("credential", "password", "secret", "token"))
 
 
 def _catalog(uri: str) -> str:
@@ -57,6 +54,7 @@ def _web(url: str) -> str:
 
 
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+OptionalFile = Annotated[AbsolutePath | None, "a path"]
 
 
 class Settings(Variables):
@@ -70,6 +68,9 @@ class Settings(Variables):
     )
     kafka_security: KafkaSecurity = Field(default_factory=KafkaSecurity)
     schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API")
+    registry_timeout: Limit = variable(
+        "LAKEHOUSE_REGISTRY_TIMEOUT", "how long an answer of the schema registry may take", "5s"
+    )
     registry_security: RegistrySecurity = Field(default_factory=RegistrySecurity)
     warehouse: str = variable(
         "LAKEHOUSE_WAREHOUSE",
@@ -82,32 +83,23 @@ class Settings(Variables):
         " `jdbc:postgresql://host/database?user=name`, or `https://host/path` of a REST catalog:"
         " [deploy.md](deploy.md)",
     )
-    catalog_properties: AbsolutePath | None = variable(
+    catalog_properties: OptionalFile = variable(
         "LAKEHOUSE_CATALOG_PROPERTIES",
         "a 0600 file of lines `name = value`: more properties of the catalog, by the names that Iceberg gives them. A"
         " value `env:NAME` is that of a variable",
         None,
     )
-    spark_conf: AbsolutePath | None = variable(
+    spark_conf: OptionalFile = variable(
         "LAKEHOUSE_SPARK_CONF",
         "a file of Spark properties that lie over those of `conf/spark-defaults.conf`",
         None,
         read_by="ingest, weekly, erase, stack, thrift",
     )
-    home: AbsolutePath = variable(
+    home: Annotated[AbsolutePath, "a path"] = variable(
         "LAKEHOUSE_HOME",
         "state of the local stack, locks, Spark's logs, and `errors.log`",
         factory=environment.home,
         default_text="`.lakehouse`",
-    )
-    topics_at_once: Count = variable(
-        "LAKEHOUSE_INGEST_TOPICS_AT_ONCE", "how many topics are landed at the same time", "3", read_by="ingest, weekly"
-    )
-    records_per_task: Count = variable(
-        "LAKEHOUSE_INGEST_RECORDS_PER_TASK",
-        "how many records of a batch are worth a task of Spark, and a file; beyond two tasks a core, tasks grow",
-        "50000",
-        read_by="ingest, weekly",
     )
     export_root: Annotated[str, AfterValidator(_bucket)] | None = for_exports(
         "LAKEHOUSE_EXPORT_ROOT",
@@ -116,32 +108,15 @@ class Settings(Variables):
         None,
         default_text="must be set",
     )
-    export_staging: AbsolutePath = for_exports(
-        "LAKEHOUSE_EXPORT_STAGING",
-        "with `s3://`: a local directory for files that are not public yet",
-        factory=lambda before: before["home"] / "export-staging",
-        default_text="`export-staging` in `LAKEHOUSE_HOME`",
-    )
     export_url: Annotated[str, AfterValidator(_web)] = for_exports(
         "LAKEHOUSE_EXPORT_URL", "where the export root is on the web, for links in mails", ""
-    )
-    export_bom: Flag = for_exports(
-        "LAKEHOUSE_EXPORT_BOM",
-        "`true`: files begin with a byte order mark, for older spreadsheets",
-        "false",
     )
     export_delay: Duration = for_exports(
         "LAKEHOUSE_EXPORT_DELAY",
         "how long after its end late records of a week are waited for: [operations.md](operations.md)",
         "0s",
     )
-    export_grace: Duration = for_exports(
-        "LAKEHOUSE_EXPORT_GRACE",
-        "how long after its end a week waits for a topic without newer records, unless the topic's"
-        " `config.meta.kafka.silence` states: [operations.md](operations.md)",
-        "24h",
-    )
-    pii_key_file: Path | None = variable(
+    pii_key_file: OptionalFile = variable(
         "LAKEHOUSE_PII_KEY_FILE",
         "the masking key: one 0600 line, made by `stack up` if it is missing. Back it up with its copies `<file>.v*`:"
         " pseudonyms of two keys do not join",
@@ -158,14 +133,6 @@ class Settings(Variables):
     thrift_port: Port = variable(
         "LAKEHOUSE_THRIFT_PORT", "port of the Spark Thrift server", "10000", read_by="dbt, weekly, export, erase, stack"
     )
-    thrift_bind: str = variable(
-        "LAKEHOUSE_THRIFT_BIND",
-        "the address that a Thrift server listens on that is started here, if clients reach it by another name; beyond"
-        " loopback it has to speak TLS",
-        "",
-        read_by="stack, thrift",
-        default_text="`LAKEHOUSE_THRIFT_HOST`",
-    )
     thrift_password: str = variable(
         "LAKEHOUSE_THRIFT_PASSWORD",
         "password of the Spark Thrift server",
@@ -175,23 +142,15 @@ class Settings(Variables):
     )
     thrift_security: ThriftSecurity = Field(default_factory=ThriftSecurity)
 
+    @property
+    def export_staging(self) -> Path:
+        """The local directory of files for a bucket that are not public yet."""
+        return self.home / "export-staging"
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         self.registry_security.require_fit(self.schema_registry_url)
         return self
-
-
-class Ports(Variables):
-    """A port for each service of the local stack but its Thrift server, on 127.0.0.1."""
-
-    kafka: Port = variable("LAKEHOUSE_KAFKA_PORT", "port of the local stack's broker", "9092", read_by="stack")
-    kafka_controller: Port = variable(
-        "LAKEHOUSE_KAFKA_CONTROLLER_PORT", "port of its controller", "9093", read_by="stack"
-    )
-    registry: Port = variable(
-        "LAKEHOUSE_REGISTRY_PORT", "port of the local stack's schema registry", "8081", read_by="stack"
-    )
-    mail: Port = variable("LAKEHOUSE_MAIL_PORT", "port of the local stack's mail server", "1025", read_by="stack")
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> Settings:

@@ -9,11 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from python_common.errors import UserError
@@ -23,12 +21,7 @@ MOST_SECONDS = 100 * 366 * 86400
 
 
 class MalformedError(ValueError):
-    """A value is not what its type asks for. `issue` goes on after the variable's name: "is not a URL"."""
-
-    def __init__(self, issue: str, remedy: str) -> None:
-        super().__init__(issue)
-        self.issue = issue
-        self.remedy = remedy
+    """A malformed value, by two texts: what goes on after the variable's name ("is not a URL"), and the remedy."""
 
 
 def seconds(text: str) -> float:
@@ -42,49 +35,17 @@ def seconds(text: str) -> float:
 
 
 def _duration(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
     try:
-        return timedelta(seconds=seconds(value))
+        return timedelta(seconds=seconds(value)) if isinstance(value, str) else value
     except UserError as error:
         raise MalformedError(f"is '{value}', which is not a duration", error.remedy) from None
 
 
-def _limit(value: Any) -> Any:
-    limit = _duration(value)
-    if not limit:
-        raise MalformedError(f"is {value}", "Give it some time")
-    return limit
-
-
-def _port(value: Any) -> Any:
-    text = str(value)
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 65_536):
-        raise MalformedError("is not the number of a port", "Set it to one from 1 to 65535")
-    return int(text)
-
-
-def _count(value: Any) -> Any:
-    text = str(value)
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise MalformedError(f"is '{text}'", "Set it to a whole number from 1 on")
-    return int(text)
-
-
-def _flag(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    if value not in {"true", "false"}:
-        raise MalformedError(f"is '{value}'", "Set it to true or false")
-    return value == "true"
-
-
 # A text next to a type is how a value of it is written.
-Duration = Annotated[timedelta, BeforeValidator(_duration), "duration"]
-Limit = Annotated[timedelta, BeforeValidator(_limit), "duration"]
-Port = Annotated[int, BeforeValidator(_port), "port"]
-Count = Annotated[int, BeforeValidator(_count), "whole number"]
-Flag = Annotated[bool, BeforeValidator(_flag), "`true` or `false`"]
+Duration = Annotated[timedelta, BeforeValidator(_duration), "a duration"]
+Limit = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0)), "a duration above 0"]
+Port = Annotated[int, Field(gt=0, lt=65_536), "a port from 1 to 65535"]
+Count = Annotated[int, Field(gt=0), "a whole number from 1 on"]
 
 
 def variable(
@@ -102,9 +63,9 @@ def variable(
     `read_by` names the parts that read it. `factory` makes a default out of the fields before it, and `default_text`
     is its text in the documentation. No message shows a secret.
     """
-    facts: JsonDict = {"read_by": read_by, "default_text": default_text}
     more: dict[str, Any] = {"default_factory": factory} if factory else {"default": default}
-    return Field(alias=name, description=meaning, repr=not secret, json_schema_extra=facts, **more)
+    facts = {"read_by": read_by, "default_text": default_text}
+    return Field(alias=name, description=meaning, repr=not secret, json_schema_extra={**facts}, **more)
 
 
 for_exports = partial(variable, read_by="weekly, export, erase")
@@ -130,7 +91,7 @@ class Variables(BaseModel):
         try:
             return cls.model_validate(_input(cls, env))
         except ValidationError as error:
-            raise _to_user_error(cls, error) from None
+            raise _to_user_error(fields(cls), error) from None
 
     @classmethod
     def variable(cls, field: str) -> str:
@@ -159,27 +120,15 @@ def fields(model: type[Variables]) -> dict[str, FieldInfo]:
 
 
 def written(field: FieldInfo) -> str:
-    """Return how a value is written, for the documentation; empty if its meaning suffices."""
-    for kind in (field.annotation, *get_args(field.annotation)):
-        if get_origin(kind) is Literal:
-            return ", ".join(f"`{choice}`" for choice in get_args(kind) if choice)
-        if kind is Path:
-            return "path"
-    texts = [text for text in _metadata(field) if isinstance(text, str)]
-    return texts[0] if texts else ""
-
-
-def _metadata(field: FieldInfo) -> list[Any]:
-    """Return what is next to a field's type, also where None is allowed."""
-    inner = [entry for kind in get_args(field.annotation) for entry in getattr(kind, "__metadata__", ())]
-    return [*field.metadata, *inner]
+    """Return how a value is written, for documentation and remedies; empty if its meaning suffices."""
+    if get_origin(field.annotation) is Literal:
+        return f"one of {', '.join(f'`{choice}`' for choice in get_args(field.annotation) if choice)}"
+    return "".join(text for text in field.metadata if isinstance(text, str))
 
 
 def _part(field: FieldInfo) -> type[Variables] | None:
-    for kind in (field.annotation, *get_args(field.annotation)):
-        if isinstance(kind, type) and issubclass(kind, Variables):
-            return kind
-    return None
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Variables)), None)
 
 
 def _input(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
@@ -188,27 +137,24 @@ def _input(model: type[Variables], env: Mapping[str, str]) -> dict[str, Any]:
         part = _part(field)
         if part is None:
             values |= {str(field.alias): env[str(field.alias)]} if env.get(str(field.alias)) else {}
-        elif field.get_default() is not None or field.default_factory or env.get(next(iter(fields(part)))):
+        elif field.default_factory or env.get(next(iter(fields(part)))):
             values[name] = _input(part, env)
     return values
 
 
-def _to_user_error(model: type[Variables], error: ValidationError) -> UserError:
+def _to_user_error(by_alias: Mapping[str, FieldInfo], error: ValidationError) -> UserError:
     first = error.errors(include_url=False)[0]
-    *names, last = map(str, first["loc"])
-    for name in names:
-        model = _part(model.model_fields[name]) or model
-    # A wrong default is named by its field, a wrong input by its variable.
-    name = model.variable(last) if last in model.model_fields else last
+    name = str(first["loc"][-1])
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, MalformedError):
-        return UserError(f"{name} {cause.issue}", cause.remedy)
+        issue, remedy = cause.args
+        return UserError(f"{name} {issue}", remedy)
     if first["type"] == "missing":
         return _missing(name)
-    field = fields(model)[name]
-    is_what = f"is '{first['input']}'" if field.repr else "is malformed"
+    field = by_alias[name]
+    value = f"'{first['input']}'" if field.repr else "malformed"
     choices = written(field).replace("`", "")
-    return UserError(f"{name} {is_what}", f"Set it to one of {choices}" if choices else "Correct it")
+    return UserError(f"{name} is {value}", f"Set it to {choices}" if choices else "Correct it")
 
 
 def _missing(name: str) -> UserError:

@@ -22,7 +22,6 @@ which remain after a failed renewal, may take a lease too early: its holder then
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,11 +32,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
 
 from python_common.catalog.small_table import SmallTable
-from python_common.config.deadline import limits
 from python_common.config.environment import home
-from python_common.errors import DeadlineError, UserError
-from python_common.locks.lock import locked
-from python_common.log import log
+from python_common.errors import UserError
+from python_common.locks import lock
 
 LASTS = timedelta(minutes=30)
 RENEWED_AFTER_SECONDS = 600.0
@@ -159,16 +156,8 @@ def leased(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
     Raises:
         DeadlineError: another machine has it all the time.
     """
-    allowed = limits().lock.total_seconds()
-    start = time.monotonic()
-    lease, is_logged = Lease(catalog, name, command), False
-    while holder := lease.take():
-        if time.monotonic() - start >= allowed:
-            raise DeadlineError(f"The {name} of {holder}", "LAKEHOUSE_LOCK_TIMEOUT", allowed)
-        if not is_logged:
-            log.info("waiting for the %s of %s", name, holder)
-        is_logged = True
-        threading.Event().wait(ASKED_AFTER_SECONDS)
+    lease = Lease(catalog, name, command)
+    lock.wait_until_free(lambda: (other := lease.take()) and f"the {name} of {other}", ASKED_AFTER_SECONDS)
     threading.Thread(target=lease.keep, daemon=True).start()
     _held[name] = lease.number
     try:
@@ -183,5 +172,5 @@ def leased(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
 @contextmanager
 def alone(catalog: Catalog, name: str, command: str) -> Iterator[Lease]:
     """Hold lock and lease of a name inside the block, against runs on this machine and others; raises as both."""
-    with locked(name), leased(catalog, name, command) as lease:
+    with lock.locked(name), leased(catalog, name, command) as lease:
         yield lease

@@ -3,15 +3,16 @@
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from python_common.config.deadline import limits
 from python_common.config.environment import home
 from python_common.errors import DeadlineError, UserError
 from python_common.log import log
 
+# A timer or a user starts again what has waited in vain.
+WAIT_SECONDS = 3600.0
 ASKED_AFTER_SECONDS = 0.2
 
 
@@ -23,7 +24,7 @@ def locked(name: str) -> Iterator[None]:
 
     Raises:
         UserError: the directory of locks cannot be written.
-        DeadlineError: the other process has not ended within LAKEHOUSE_LOCK_TIMEOUT.
+        DeadlineError: the other process has not ended within WAIT_SECONDS.
     """
     directory = home() / "locks"
     try:
@@ -41,16 +42,24 @@ def locked(name: str) -> Iterator[None]:
 
 def lock(file: TextIO, name: str) -> None:
     """Lock a file until it is closed; logs and raises DeadlineError as `locked`."""
-    allowed = limits().lock.total_seconds()
-    start, is_logged = time.monotonic(), False
-    while True:
+
+    def holder() -> str | None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
         except BlockingIOError:
-            if time.monotonic() - start >= allowed:
-                raise DeadlineError(f"Another {name}", "LAKEHOUSE_LOCK_TIMEOUT", allowed) from None
-            if not is_logged:
-                log.info("waiting for another %s to finish", name)
-            is_logged = True
-            time.sleep(ASKED_AFTER_SECONDS)
+            return f"another {name}"
+        return None
+
+    wait_until_free(holder, ASKED_AFTER_SECONDS)
+
+
+def wait_until_free(holder: Callable[[], str | None], pause: float) -> None:
+    """Ask for a holder, which is logged once, until there is none; a DeadlineError after WAIT_SECONDS."""
+    start, is_logged = time.monotonic(), False
+    while other := holder():
+        if time.monotonic() - start >= WAIT_SECONDS:
+            raise DeadlineError(f"{other[0].upper()}{other[1:]}", WAIT_SECONDS)
+        if not is_logged:
+            log.info("waiting for %s", other)
+        is_logged = True
+        time.sleep(pause)

@@ -28,7 +28,6 @@ AT_ONCE = 8
 ATTEMPTS = 5
 WAIT = wait_exponential(max=8)
 TIMEOUT_SECONDS = 60
-CHUNK_BYTES = 1 << 20
 # Maven puts files of its own beside them.
 ARTIFACTS = {".jar", ".gz", ".zip"}
 
@@ -118,7 +117,7 @@ def _download(file: PurePosixPath, sha256: str, path: Path) -> None:
 def _download_once(url: str, sha256: str, path: Path) -> None:
     part = path.with_name(path.name + ".part")
     with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, part.open("wb") as file:
-        shutil.copyfileobj(response, file, CHUNK_BYTES)
+        shutil.copyfileobj(response, file)
     if _sha256(part) != sha256:
         part.unlink()
         # Some proxies end a download early, so this can pass too.

@@ -13,13 +13,14 @@ from pyspark.errors.exceptions.captured import CapturedException, convert_except
 from pyspark.sql import SparkSession
 
 from python_common import private_files
-from python_common.config.deadline import limits
 from python_common.config.environment import home
 from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
 from python_common.spark.spark_conf import master, session
 
 LOG_BYTES = 64 * 1024 * 1024
+# A cluster that starts machines on demand needs minutes for the first executor.
+EXECUTOR_SECONDS = 600.0
 
 
 class LazySparkSession:
@@ -96,17 +97,15 @@ def _start(settings: Settings, log: Path) -> SparkSession:
 
 def _await_executor(spark: SparkSession, settings: Settings) -> None:
     """Have the cluster run a task, so that one which gives no executor is named, and not waited for without end."""
-    allowed = limits().executor.total_seconds()
-    over = threading.Timer(allowed, spark.sparkContext.cancelAllJobs)
+    over = threading.Timer(EXECUTOR_SECONDS, spark.sparkContext.cancelAllJobs)
     over.daemon = True
     over.start()
     try:
         spark.range(1).count()
     except (CapturedException, Py4JJavaError) as error:
         raise UserError(
-            f"{master(settings)} runs no task for the ingester within {allowed:.0f} s ({root_message(error)})",
-            "Check that it has workers with cores and memory left, which other programs may hold, or raise"
-            " LAKEHOUSE_EXECUTOR_TIMEOUT",
+            f"{master(settings)} runs no task for the ingester within {EXECUTOR_SECONDS:.0f} s ({root_message(error)})",
+            "Check that it has workers with cores and memory left, which other programs may hold",
         ) from None
     finally:
         over.cancel()

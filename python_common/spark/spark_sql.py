@@ -13,7 +13,7 @@ from python_common.spark import thrift
 
 EXCEPTION = "HiveSQLException:"
 ERROR = re.compile(r"(?:\[(?P<condition>[\w.]+)\] )?[\w.$]*?(?P<type>\w+(?:Exception|Error)): (?P<text>.*)")
-ABOUT_THE_STATEMENT = ("AnalysisException", "ParseException")
+STATEMENT_ERRORS = ("AnalysisException", "ParseException")
 
 
 def identifier(name: str) -> str:
@@ -60,6 +60,6 @@ def reason(message: str) -> str:
     match = ERROR.search(line)
     if not match:
         return "no reason given"
-    if match["type"].endswith(ABOUT_THE_STATEMENT):
+    if match["type"].endswith(STATEMENT_ERRORS):
         return match["text"]
     return match["condition"] or match["type"]

@@ -17,10 +17,11 @@ from thrift.transport.TTransport import TTransportException
 from thrift_sasl import TSaslClientTransport
 
 from python_common.catalog import catalog_properties
-from python_common.config.deadline import limits
 from python_common.config.settings import THRIFT_USER, Settings
 from python_common.errors import DeadlineError, UserError
 
+# Statements of exports and checks take minutes. dbt connects by itself and is not bound by it.
+STATEMENT_SECONDS = 3600.0
 # The server cancels a statement that takes too long before the client gives up.
 GRACE_SECONDS = 30.0
 QUERY_TIMEOUT = "spark.sql.thriftServer.queryTimeout"
@@ -33,23 +34,22 @@ class SessionError(UserError):
 
 @contextmanager
 def connect(settings: Settings) -> Iterator[hive.Cursor]:
-    """Yield a cursor on the Thrift server; a statement may take as long as LAKEHOUSE_STATEMENT_TIMEOUT.
+    """Yield a cursor on the Thrift server; a statement may take STATEMENT_SECONDS.
 
     Raises:
         SessionError: the server cannot open the catalog.
         UserError: it does not answer or refuses the password.
     """
     address = f"{settings.thrift_host}:{settings.thrift_port}"
-    allowed = limits().statement.total_seconds()
     socket = _socket(settings)
-    socket.setTimeout((allowed + GRACE_SECONDS) * 1000)
+    socket.setTimeout((STATEMENT_SECONDS + GRACE_SECONDS) * 1000)
     login = {"username": THRIFT_USER, "password": settings.thrift_password}
     sasl = partial(hive.get_installed_sasl, settings.thrift_host, "PLAIN", **login)
     try:
         connection = hive.connect(
             thrift_transport=TSaslClientTransport(sasl, "PLAIN", socket),
             username=THRIFT_USER,
-            configuration={f"set:hiveconf:{QUERY_TIMEOUT}": str(math.ceil(allowed))},
+            configuration={f"set:hiveconf:{QUERY_TIMEOUT}": str(math.ceil(STATEMENT_SECONDS))},
         )
     except (TTransportException, OSError):
         tls = " and LAKEHOUSE_THRIFT_SSL_CA_LOCATION" if settings.thrift_security.is_on else ""
@@ -70,7 +70,7 @@ def connect(settings: Settings) -> Iterator[hive.Cursor]:
     except (TTransportException, hive.Error) as error:
         if not is_timeout(error):
             raise
-        raise DeadlineError(f"A statement on {address}", "LAKEHOUSE_STATEMENT_TIMEOUT", allowed) from None
+        raise DeadlineError(f"A statement on {address}", STATEMENT_SECONDS) from None
     finally:
         socket.setTimeout(GRACE_SECONDS * 1000)
         # The session ends with the connection if the server does not answer.

@@ -61,11 +61,11 @@ def _environment(directory: Path, settings: Settings) -> dict[str, str]:
 def _prepare(directory: Path, settings: Settings) -> list[str]:
     java.executable()
     spark_conf.require_jars(settings)
-    bind = settings.thrift_bind or settings.thrift_host
+    bind = settings.thrift_host
     if not is_loopback(bind) and not settings.thrift_security.is_on:
         raise UserError(
             f"The Thrift server would listen on {bind} without TLS, and its password would be sent in the clear",
-            "Set LAKEHOUSE_THRIFT_TLS to true and give it a certificate, or set LAKEHOUSE_THRIFT_BIND to 127.0.0.1",
+            "Set LAKEHOUSE_THRIFT_TLS to true and give it a certificate, or set LAKEHOUSE_THRIFT_HOST to 127.0.0.1",
         )
     shutil.rmtree(directory / "tmp", ignore_errors=True)
     (directory / "tmp").mkdir(mode=0o700)
@@ -75,7 +75,7 @@ def _prepare(directory: Path, settings: Settings) -> list[str]:
 
     configuration = {
         "spark.hadoop.hive.server2.authentication": "CUSTOM",
-        "spark.hadoop.hive.server2.thrift.bind.host": bind,
+        "spark.hadoop.hive.server2.thrift.bind.host": settings.thrift_host,
         "spark.hadoop.hive.server2.thrift.port": str(settings.thrift_port),
         **_tls(directory, settings.thrift_security),
     }

@@ -75,17 +75,16 @@ def issues_upstream(manifest: DbtManifest, unique_ids: Collection[str]) -> list[
     return _issues_of_models(proof.resolve(part))
 
 
-def require_classified(manifest: DbtManifest, catalog: Catalog, strict: bool = True) -> list[UndeclaredField]:
+def require_classified(manifest: DbtManifest, catalog: Catalog) -> list[UndeclaredField]:
     """Check what data can change without a change of code, and return the fields that landed without a class.
 
-    No model reads such a field, so that only a strict check refuses it.
+    No model reads such a field, so that only `check` refuses it.
 
     Raises:
-        UserError: a staging column has no class, or the check is strict and there are such fields.
+        UserError: a staging column has no class.
     """
-    unknown = list(declared.undeclared_fields(manifest, catalog))
-    require_none([*declared.unclassified(manifest, with_types=False), *(field.issue for field in unknown if strict)])
-    return unknown
+    require_none(declared.unclassified(manifest, with_types=False))
+    return list(declared.undeclared_fields(manifest, catalog))
 
 
 def require_none(issues: Iterable[Issue]) -> None:

@@ -82,7 +82,7 @@ def status(
         "kafka": values["KAFKA_BOOTSTRAP_SERVERS"],
         "registry": values["SCHEMA_REGISTRY_URL"],
         "thrift": f"{values['LAKEHOUSE_THRIFT_HOST']}:{values['LAKEHOUSE_THRIFT_PORT']}",
-        "mail": f"127.0.0.1:{values['LAKEHOUSE_MAIL_PORT']}",
+        "mail": f"{stack.LOOPBACK}:{stack.port('mail', values)}",
     }
     running = {name: bool(service.process()) and service.answers() for name, service in stack.services(values).items()}
     locations = {

@@ -19,7 +19,6 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from python_common import private_files
-from python_common.catalog import fork as catalogs
 from python_common.catalog.catalog import load_table
 from python_common.config.environment import home, read_env_file
 from python_common.config.settings import Settings, from_environment
@@ -38,7 +37,7 @@ from python_dev.review.contracts import Finding
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
 from python_dev.review.tables import STORED_VIEWS, Comparison, is_compared_view
-from python_jobs import fork
+from python_jobs import fork, fork_catalog
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
@@ -219,7 +218,7 @@ def _of_data(
     events = fork.forks_directory(settings) / FORK / fork.EVENTS
     log.info("forking the lake, without copying data")
     made = fork.create(settings, FORK, timedelta(hours=24), cost.spark_properties(events) if with_costs else {})
-    base = catalogs.opened(made.settings, catalogs.BASE_CATALOG)
+    base = fork_catalog.opened(made.settings, fork_catalog.BASE_CATALOG)
     exported = [node for node in sides[1].manifest.models if node.is_export]
     weeks = _newest_weeks(base, exported, number_of_weeks)
     env = {**projects[0].env, **read_env_file(made.env_file)}
@@ -238,10 +237,10 @@ def _of_data(
         )
         ends.append(time.time())
         runs.append(([*issues, *_store_views(run, side.manifest, nodes)], answers))
-        catalogs.remember(made.directory, name)
+        fork_catalog.remember(made.directory, name)
     # Tables are compared without Spark, whose log is whole when it has ended.
     made.server().stop()
-    before, after = (catalogs.opened(made.settings, name) for name in (BEFORE, AFTER))
+    before, after = (fork_catalog.opened(made.settings, name) for name in (BEFORE, AFTER))
     log.info("comparing tables")
     impersonal = contracts.impersonal_columns(*(side.manifest for side in sides))
     effect = Comparison(sides[1].manifest, weeks, made.directory / "rows", impersonal, with_samples)

@@ -14,12 +14,12 @@ from confluent_kafka.cimpl import NewTopic
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.log import log, run_module
-from python_common.spark import compiled, java, spark_conf, thrift
-from python_dev.stack import temporary
+from python_common.spark import java, spark_conf, thrift
+from python_dev.stack import compiled, temporary
 
-SOURCES = Path(compiled.__file__).with_name("classes")
+SOURCES = Path(spark_conf.__file__).with_name("classes")
 DUMP_SECONDS = 600
-WRITTEN_AT_EXIT = f"-XX:ArchiveClassesAtExit={spark_conf.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+ARCHIVE_OPTIONS = f"-XX:ArchiveClassesAtExit={spark_conf.CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 STATEMENTS = """
 create schema shop;
 create table shop.orders (id int, at timestamp, name string, price decimal(12, 2), lines array<struct<sku: int>>)
@@ -55,7 +55,7 @@ def main() -> None:
     java.executable()
     compiled.make_jar(spark_conf.CLASSES_JAR, *SOURCES.glob("*.java"))
     spark_conf.CLASS_ARCHIVE.unlink(missing_ok=True)
-    more = {"SPARK_SUBMIT_OPTS": WRITTEN_AT_EXIT}
+    more = {"SPARK_SUBMIT_OPTS": ARCHIVE_OPTIONS}
     with (
         tempfile.TemporaryDirectory(prefix="lakehouse-setup-") as directory,
         temporary.running(Path(directory), "kafka", "thrift", more=more) as (settings, services),

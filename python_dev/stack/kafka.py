@@ -9,24 +9,26 @@ from confluent_kafka.admin import AdminClient
 
 from python_common.config.environment import TARGET
 from python_common.errors import UserError
-from python_common.process import Service
+from python_common.process import Service, free_ports
 from python_common.spark import java
 
 JARS = TARGET / "kafka"
 
 
-def service(directory: Path, port: int, controller_port: int) -> Service:
+def service(directory: Path, port: int) -> Service:
     """Return the broker; its data is under `directory`, without retention (records may be years old)."""
     return Service(
         name="kafka",
         directory=directory,
-        command=lambda: _prepare(directory, port, controller_port),
-        ports={"LAKEHOUSE_KAFKA_PORT": port, "LAKEHOUSE_KAFKA_CONTROLLER_PORT": controller_port},
+        command=lambda: _prepare(directory, port),
+        ports={"KAFKA_BOOTSTRAP_SERVERS": port},
         answers=lambda: _answers(port),
     )
 
 
-def _prepare(directory: Path, port: int, controller_port: int) -> list[str]:
+def _prepare(directory: Path, port: int) -> list[str]:
+    # No client speaks to the controller, so any port does, another one after each start.
+    [controller_port] = free_ports(1)
     properties = directory / "server.properties"
     properties.write_text(
         f"""\

@@ -32,16 +32,16 @@ def service(directory: Path, port: int) -> Service:
         name="mail",
         directory=directory,
         command=lambda: [sys.executable, "-m", "python_dev.stack.mail", str(directory), str(port)],
-        ports={"LAKEHOUSE_MAIL_PORT": port},
+        ports={"LAKEHOUSE_SMTP_PORT": port},
         answers=lambda: _answers(port),
     )
 
 
-def variables(port: str) -> dict[str, str]:
+def variables(port: int) -> dict[str, str]:
     """Return the variables by which the export mails to this server."""
     return {
         "LAKEHOUSE_SMTP_HOST": "127.0.0.1",
-        "LAKEHOUSE_SMTP_PORT": port,
+        "LAKEHOUSE_SMTP_PORT": str(port),
         "LAKEHOUSE_SMTP_TLS": "none",
         "LAKEHOUSE_SMTP_FROM": "lakehouse@localhost.example",
         "LAKEHOUSE_SMTP_TO": "analysts@localhost.example",

@@ -9,11 +9,8 @@ from python_common.process import Service
 from python_common.spark import java
 
 RUNNER = TARGET / "registry" / "apicurio-registry-app-3.0.9-runner.jar"
-
-
-def url(port: int) -> str:
-    """Return the address of the Confluent-compatible API."""
-    return f"http://127.0.0.1:{port}/apis/ccompat/v7"
+URL = "http://127.0.0.1:{}/apis/ccompat/v7"
+"""The Confluent-compatible API, by its port."""
 
 
 def service(directory: Path, port: int) -> Service:
@@ -22,7 +19,7 @@ def service(directory: Path, port: int) -> Service:
         name="registry",
         directory=directory,
         command=lambda: [java.executable(), "-Xmx512m", "-jar", str(RUNNER)],
-        ports={"LAKEHOUSE_REGISTRY_PORT": port},
+        ports={"SCHEMA_REGISTRY_URL": port},
         answers=lambda: _answers(port),
         env=lambda: {
             "QUARKUS_HTTP_HOST": "127.0.0.1",
@@ -36,7 +33,7 @@ def service(directory: Path, port: int) -> Service:
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"{url(port)}/subjects", timeout=2):
+        with urllib.request.urlopen(f"{URL.format(port)}/subjects", timeout=2):
             return True
     except (urllib.error.URLError, OSError):
         return False

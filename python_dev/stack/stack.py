@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from python_common import pii_key, private_files
@@ -9,7 +10,7 @@ from python_common.catalog import catalog_properties
 from python_common.config import environment as environment_file
 from python_common.config.environment import PROJECT_ROOT, env_file, environment, home
 from python_common.config.security import ThriftSecurity
-from python_common.config.settings import Ports, Settings, from_environment
+from python_common.config.settings import Settings, from_environment
 from python_common.config.variables import fields
 from python_common.errors import UserError
 from python_common.log import log
@@ -20,9 +21,32 @@ from python_dev.stack import kafka, mail, registry
 MARK = ".lakehouse-stack"
 THRIFT_TLS = tuple(fields(ThriftSecurity))
 FILES = (Settings.variable("catalog_properties"), Settings.variable("spark_conf"))
-SERVICES = ("kafka", "registry", "thrift", "mail")
-THRIFT_PORT = Settings.variable("thrift_port")
-PORTS = (*fields(Ports), THRIFT_PORT)
+LOOPBACK = "127.0.0.1"
+ADDRESSES = {
+    "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"{LOOPBACK}:{{}}", 9092),
+    "registry": ("SCHEMA_REGISTRY_URL", registry.URL, 8081),
+    "thrift": ("LAKEHOUSE_THRIFT_PORT", "{}", 10_000),
+    "mail": ("LAKEHOUSE_SMTP_PORT", "{}", 1025),
+}
+"""The variable of each service, its address by a port, and the port of a first start."""
+SERVICES = tuple(ADDRESSES)
+
+
+def port(service: str, env: Mapping[str, str]) -> int:
+    """Return the port of a local service: that of its variable, unless this names a server elsewhere.
+
+    Raises:
+        UserError: the variable names no port.
+    """
+    variable, address, first = ADDRESSES[service]
+    value = env.get(variable, "")
+    number = value.removeprefix(address.partition("{}")[0]).removesuffix(address.partition("{}")[2])
+    is_elsewhere = service == "mail" and env.get("LAKEHOUSE_SMTP_HOST", LOOPBACK) != LOOPBACK
+    if not value or is_elsewhere or value != address.format(number):
+        return first
+    if not (number.isdecimal() and 0 < int(number) < 65_536):
+        raise UserError(f"{variable} is {value}", "Name a port from 1 to 65535")
+    return int(number)
 
 
 def variables(started: tuple[str, ...]) -> dict[str, str]:
@@ -33,31 +57,27 @@ def variables(started: tuple[str, ...]) -> dict[str, str]:
     """
     root = home()
     before = environment()
-    ports = Ports.of(before)
     addresses = {
-        "kafka": ("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{ports.kafka}"),
-        "registry": ("SCHEMA_REGISTRY_URL", registry.url(ports.registry)),
-        "thrift": ("LAKEHOUSE_THRIFT_HOST", "127.0.0.1"),
+        name: {variable: address.format(port(name, before))} for name, (variable, address, _) in ADDRESSES.items()
     }
+    addresses["thrift"]["LAKEHOUSE_THRIFT_HOST"] = LOOPBACK
+    addresses["mail"] = mail.variables(port("mail", before))
     defaults = {
-        **dict(addresses.values()),
+        **addresses["kafka"],
+        **addresses["registry"],
+        **addresses["thrift"],
         "LAKEHOUSE_THRIFT_PASSWORD": secrets.token_urlsafe(32),
         "LAKEHOUSE_WAREHOUSE": str(root / "warehouse"),
         "LAKEHOUSE_CATALOG_URI": catalog_properties.sqlite_uri(root),
         "LAKEHOUSE_EXPORT_ROOT": str(root / "exports"),
         "LAKEHOUSE_PII_KEY_FILE": str(root / "pii.key"),
     }
-    of_started = dict(addresses[name] for name in started if name in addresses)
     is_tls = ThriftSecurity.of(before).is_on
-    mails = mail.variables(str(ports.mail))
+    kept = (*addresses["mail"], *FILES, *(THRIFT_TLS if is_tls else ()))
     return {
-        **{name: str(port) for name, port in ports.model_dump(by_alias=True).items()},
-        THRIFT_PORT: before.get(THRIFT_PORT) or Settings.model_fields["thrift_port"].default,
         **{name: before.get(name, default) for name, default in defaults.items()},
-        **(mails if "mail" in started else {name: before[name] for name in mails if name in before}),
-        **{name: before[name] for name in THRIFT_TLS if is_tls and name in before},
-        **{name: before[name] for name in FILES if name in before},
-        **of_started,
+        **{name: before[name] for name in kept if name in before},
+        **{name: value for service in started for name, value in addresses[service].items()},
     }
 
 
@@ -67,17 +87,21 @@ def replace_busy_ports(started: tuple[str, ...]) -> None:
     Raises:
         UserError: the environment sets a port that another program uses. It names all of these.
     """
-    starting = [service for name, service in services(variables(started)).items() if name in started]
-    ports = {name: port for service in starting if not service.process() for name, port in service.ports.items()}
-    busy = [name for name, port in ports.items() if not is_free(port)]
-    if explicit := [name for name in busy if os.environ.get(name)]:
+    values = variables(started)
+    starting = [name for name, service in services(values).items() if name in started and not service.process()]
+    busy = [name for name in starting if not is_free(port(name, values))]
+    if explicit := [name for name in busy if os.environ.get(ADDRESSES[name][0]) == values[ADDRESSES[name][0]]]:
+        names = [ADDRESSES[name][0] for name in explicit]
         raise UserError(
-            f"In use by other programs: {', '.join(f'{name}={ports[name]}' for name in explicit)}",
-            f"Set {' and '.join(explicit)} to free ports; a variable that is not set gets one",
+            f"In use by other programs: {', '.join(f'{name}={values[name]}' for name in names)}",
+            f"Name free ports in {' and '.join(names)}; a variable that is not set gets one",
         )
-    for name, port in zip(busy, free_ports(len(busy)), strict=True):
-        log.info("port %s is in use by another program: %s is %s", ports[name], name, port)
-        os.environ[name] = str(port)
+    for service, free in zip(busy, free_ports(len(busy)), strict=True):
+        variable, address, _ = ADDRESSES[service]
+        log.info(
+            "port %s is in use by another program: %s is %s", port(service, values), variable, address.format(free)
+        )
+        os.environ[variable] = address.format(free)
 
 
 def write_env_file(values: dict[str, str]) -> Path:
@@ -88,12 +112,12 @@ def write_env_file(values: dict[str, str]) -> Path:
 
 def services(values: dict[str, str]) -> dict[str, Service]:
     """Return the services by name, in the order in which they start."""
-    root, ports = home(), Ports.of(values)
+    root = home()
     return {
-        "kafka": kafka.service(root / "kafka", ports.kafka, ports.kafka_controller),
-        "registry": registry.service(root / "registry", ports.registry),
+        "kafka": kafka.service(root / "kafka", port("kafka", values)),
+        "registry": registry.service(root / "registry", port("registry", values)),
         "thrift": thrift_server.service(root / "thrift", from_environment(values)),
-        "mail": mail.service(root / "mail", ports.mail),
+        "mail": mail.service(root / "mail", port("mail", values)),
     }
 
 

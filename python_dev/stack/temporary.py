@@ -24,7 +24,9 @@ def own_environment(home: Path) -> Iterator[None]:
         "DBT_TARGET_PATH": str(home / "target"),
         "DBT_LOG_PATH": str(home / "logs"),
     }
-    variables |= dict(zip(stack.PORTS, map(str, free_ports(len(stack.PORTS))), strict=True))
+    ports = free_ports(len(stack.ADDRESSES))
+    for (variable, address, _), port in zip(stack.ADDRESSES.values(), ports, strict=True):
+        variables[variable] = address.format(port)
     with changed_environment({}):
         for name in [name for name in os.environ if name.startswith(FOREIGN)]:
             del os.environ[name]

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from python_common.catalog.catalog import load_catalog, require_views
-from python_common.config.deadline import step_within
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
+from python_common.deadline import step_within
 from python_common.errors import UserError
 from python_common.locks.lease import alone
 from python_common.log import log
@@ -84,7 +84,7 @@ def run(
         outcome.print_preview(Exporter(settings, catalog, project, exported), chosen, datasets or (), as_json)
         return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
-    with only_run(settings, env, catalog, exported, command) as lease, step_within(env, "export run"):
+    with only_run(settings, env, catalog, exported, command) as lease, step_within("export run"):
         exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
         exporter.run(chosen, datasets or (), build)
         outcome.print_summary(exported, as_json)

@@ -10,7 +10,7 @@ receiver has to know the key.
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
 from pyiceberg.catalog import Catalog
@@ -39,6 +39,8 @@ from python_export.variables import Channels
 
 # What an operator runs in SQL, where a channel is gone for good.
 GIVE_UP = "update ops.export_outbox set {0} = 'no channel' where {0} = 'pending'"
+# What a server refuses for longer, as by greylisting, is the next run's.
+RETRIED_SECONDS = 120.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 
 
@@ -204,7 +206,7 @@ def _deliver(
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             errors[waiting] = UserError(waiting, f"Configure it, or give them up: `{GIVE_UP.format(channel)}`")
         elif messages_of is not None:
-            for error in _send_all(channel, messages_of(rows), channels.patience, catalog, require):
+            for error in _send_all(channel, messages_of(rows), catalog, require):
                 errors[error.message] = error
     return list(errors.values())
 
@@ -212,7 +214,6 @@ def _deliver(
 def _send_all(
     channel: outbox.Channel,
     waiting: Iterable[Message],
-    patience: timedelta,
     catalog: Catalog | None,
     require: Callable[[], None],
 ) -> Iterator[UserError]:
@@ -223,7 +224,7 @@ def _send_all(
             before=lambda _: require(),
             retry=retry_if_exception_type(TemporaryError),
             wait=wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
-            stop=stop_before_delay(start + patience.total_seconds() - time.monotonic()),
+            stop=stop_before_delay(start + RETRIED_SECONDS - time.monotonic()),
             reraise=True,
         )
         try:

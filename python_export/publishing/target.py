@@ -190,7 +190,7 @@ def staging(private: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"{private} cannot be written: {error.strerror}",
-            "Correct LAKEHOUSE_EXPORT_ROOT, with an object store LAKEHOUSE_EXPORT_STAGING, or the directory's owner",
+            "Correct LAKEHOUSE_EXPORT_ROOT, with an object store LAKEHOUSE_HOME, or the directory's owner",
         ) from None
     with file:
         lock(file, "export")

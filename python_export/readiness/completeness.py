@@ -21,6 +21,8 @@ FUTURE_TOLERANCE = "interval 1 hour"
 # Of an erased record nothing is left but that it was decoded, and when it was stamped.
 IS_ERASED = "startswith(decode_error, 'erased: ')"
 BROKER_SECONDS = 10.0
+# A topic whose producer sends at least daily has sent something by then; others declare `config.meta.kafka.silence`.
+SILENCE = timedelta(hours=24)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -107,12 +109,15 @@ def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
 
 
 def check(
-    states: Mapping[Topic, TopicState | Issue], datasets: Collection[Dataset], week: IsoWeek, grace: timedelta
+    states: Mapping[Topic, TopicState | Issue],
+    datasets: Collection[Dataset],
+    week: IsoWeek,
+    default_silence: timedelta = SILENCE,
 ) -> tuple[list[Issue], list[Issue]]:
     """Return what withholds a week of some datasets, by topic, and what is a warning.
 
     A topic has passed the week's end if it `is_read` and (a) holds a decoded record from after the end, or (b) another
-    topic of its producer does, or (c) its `silence`, by default `grace`, has gone by. By (c) a topic passes with a
+    topic of its producer does, or (c) its `silence`, else `default_silence`, has gone by. By (c) a topic passes with a
     warning, and not for datasets with suppressed groups: these have one version only. Too many dead letters withhold,
     too.
     """
@@ -126,7 +131,7 @@ def check(
         if isinstance(state, Issue):
             issues.append(state)
             continue
-        silence = grace if topic.silence is None else topic.silence
+        silence = default_silence if topic.silence is None else topic.silence
         if topic not in read or not (topic in heard or topic.producer in producers):
             behind = _behind(topic, state, week)
             if topic in read and state.asked_at >= week.end + silence:

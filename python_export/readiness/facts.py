@@ -21,7 +21,7 @@ from python_common.catalog.small_table import SmallTable
 from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Topic
-from python_export.readiness.completeness import EPOCH, TopicState
+from python_export.readiness.completeness import EPOCH, SILENCE, TopicState
 
 PARTITIONS = ListType(
     element_id=101,
@@ -71,9 +71,9 @@ class FoundIssue:
 READS, ISSUES = SmallTable("ops.topic_reads", TopicRead), SmallTable("ops.issues", FoundIssue)
 
 
-def record_reads(catalog: Catalog, states: Mapping[Topic, TopicState | Issue], grace: timedelta) -> None:
-    """Record the states of topics, in the place of earlier ones; without a `silence` of its own a topic has `grace`."""
-    reads = {topic.name: _read(topic, state, grace) for topic, state in states.items()}
+def record_reads(catalog: Catalog, states: Mapping[Topic, TopicState | Issue]) -> None:
+    """Record the states of topics, in the place of earlier ones."""
+    reads = {topic.name: _read(topic, state) for topic, state in states.items()}
     READS.change(catalog, lambda before: {**before, **reads})
 
 
@@ -87,8 +87,8 @@ def record_issues(catalog: Catalog, found: Collection[tuple[IsoWeek | None, Issu
     ISSUES.change(catalog, lambda _: {row.issue_id: row for row in rows})
 
 
-def _read(topic: Topic, state: TopicState | Issue, grace: timedelta) -> TopicRead:
-    silence = grace if topic.silence is None else topic.silence
+def _read(topic: Topic, state: TopicState | Issue) -> TopicRead:
+    silence = SILENCE if topic.silence is None else topic.silence
     if isinstance(state, Issue):
         error, state = state.message, TopicState({}, {}, datetime.now(UTC))
     else:

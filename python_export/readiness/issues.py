@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from python_common.errors import Issue
 from python_common.weeks import IsoWeek
@@ -55,9 +54,9 @@ class Readiness:
             else:
                 self.issues.append(issue)
 
-    def check(self, grace: timedelta, week: IsoWeek) -> list[Issue]:
+    def check(self, week: IsoWeek) -> list[Issue]:
         """Check whether the topics of a week are complete, and return what is not."""
-        self.incomplete[week], self.warnings[week] = completeness.check(self.states, self.datasets, week, grace)
+        self.incomplete[week], self.warnings[week] = completeness.check(self.states, self.datasets, week)
         return self.incomplete[week]
 
     def found(self) -> list[tuple[IsoWeek | None, Issue]]:

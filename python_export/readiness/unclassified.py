@@ -9,7 +9,6 @@ from python_common.errors import Issue, UserError
 from python_dbt.pii.check import require_classified
 from python_dbt.pii.declared import maps
 from python_dbt.project import Project
-from python_export.variables import Choices
 from python_ingest.avro.versions import CASE_TWIN
 from python_ingest.bronze.schema_state import SchemaState
 
@@ -18,10 +17,9 @@ def unclassified_fields(catalog: Catalog, project: Project) -> list[str]:
     """Return a warning for each field, with its topic.
 
     Raises:
-        UserError: a staging column has no class; or a field has none and LAKEHOUSE_UNCLASSIFIED is `refuse`.
+        UserError: a staging column has no class.
     """
-    strict = Choices.of(project.env).unclassified == "refuse"
-    unknown = require_classified(project.manifest(), catalog, strict=strict)
+    unknown = require_classified(project.manifest(), catalog)
     return [
         f"the field {field.path} of {field.source.meta['kafka']['topic']} has no PII class and is in no file;"
         " map it in staging with a class, or list it in config.meta.unused"

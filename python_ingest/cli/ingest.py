@@ -28,7 +28,7 @@ from python_ingest.landing import decode
 from python_ingest.landing.batch import BatchWriter
 from python_ingest.landing.follow import follow as following
 from python_ingest.landing.follow import stopped_by_signals
-from python_ingest.landing.run import Ingester, Options, TopicResult
+from python_ingest.landing.run import TOPICS_AT_ONCE, Ingester, Options, TopicResult
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance import replay as letters
@@ -44,9 +44,8 @@ def run(
     follow: Annotated[bool, typer.Option(help="Go on until stopped, instead of ending.")] = False,
     every: Annotated[str, typer.Option(help="With --follow: how often each topic gets a batch.")] = "30s",
     topics_at_once: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many topics are landed at the same time, not LAKEHOUSE_INGEST_TOPICS_AT_ONCE."),
-    ] = None,
+        int, typer.Option(min=1, help="How many topics are landed at the same time.")
+    ] = TOPICS_AT_ONCE,
     until: Annotated[
         datetime | None, typer.Option(help="Land only what is stamped before this moment (UTC), per partition.")
     ] = None,

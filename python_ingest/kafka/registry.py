@@ -12,7 +12,6 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from python_common.config import connections
-from python_common.config.deadline import limits
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 
@@ -63,7 +62,7 @@ class Registry:
 
     @cached_property
     def _client(self) -> SchemaRegistryClient:
-        timeout = limits().registry.total_seconds()
+        timeout = self.settings.registry_timeout.total_seconds()
         options = {**connections.registry_client(self.settings), "max.retries": 0, "timeout": timeout}
         client = SchemaRegistryClient(options)
         client._rest_client.session.event_hooks = {

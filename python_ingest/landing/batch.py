@@ -35,6 +35,8 @@ from python_ingest.landing.decode import Batch
 from python_ingest.landing.schemas import TopicSchemas
 
 FIRST_LOOK = 1_000
+# Records that are worth a task of Spark, and a file: fewer make files that are too small.
+RECORDS_PER_TASK = 50_000
 # Of data files, which have a record twice, as bytes and as columns. Tasks hold a good part of a batch at the same time.
 BATCH_BYTES = 512_000_000
 # What a file has besides its rows, which would make few small records look large.
@@ -171,7 +173,7 @@ class BatchWriter:
         topic = self.declaration.topic
         cores = self.spark().sparkContext.defaultParallelism
         # More tasks than partitions keep every core busy; few records do not justify more files.
-        tasks = min(2 * cores, math.ceil(positions.count(ranges) / self.settings.records_per_task))
+        tasks = min(2 * cores, math.ceil(positions.count(ranges) / RECORDS_PER_TASK))
         # A multiple of the ranges: Spark would else round to fewer, and leave a core idle at the end.
         tasks_per_range = math.ceil(tasks / len(ranges))
         options = {

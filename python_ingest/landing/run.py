@@ -14,8 +14,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from python_common.catalog.catalog import load_catalog
-from python_common.catalog.commits import CommitConflict
-from python_common.config.deadline import limits
+from python_common.catalog.commits import COMMIT_ATTEMPTS, CommitConflict
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
@@ -29,6 +28,8 @@ from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import backfill
 from python_ingest.landing.batch import BatchPlan, BatchWriter, NewSchemaId, SparkFailed
 
+# The broker answers while Spark decodes another topic; more topics share the same cores.
+TOPICS_AT_ONCE = 3
 # A store that is busy, or a file that another process moves, may be over by then.
 RETRY_SECONDS = 5.0
 HELD_PAUSE_SECONDS = 10.0
@@ -43,7 +44,7 @@ class Options:
     `until` ends a run before the first record of a partition that is stamped at it or later.
     `from_earliest` also lands what the broker has and the table lacks before its position.
     `accept_gap` goes on behind records that the broker deleted before they were landed, or whose checksum is wrong.
-    `topics_at_once` is how many topics are landed at the same time, else that of the settings.
+    `topics_at_once` is how many topics are landed at the same time.
     """
 
     max_records: int = 1_000_000
@@ -51,7 +52,7 @@ class Options:
     until: datetime | None = None
     from_earliest: bool = False
     accept_gap: bool = False
-    topics_at_once: int | None = None
+    topics_at_once: int = TOPICS_AT_ONCE
 
 
 @dataclass
@@ -117,7 +118,7 @@ class Ingester:
         self.broker.check()
         load_catalog(self.settings, create=True)
         self._loops: dict[str, _TopicLoop] = {}
-        self.topics_at_once = self.options.topics_at_once or self.settings.topics_at_once
+        self.topics_at_once = self.options.topics_at_once
         self.stopping = threading.Event()
         """Set to end the run after the batches in progress."""
 
@@ -178,7 +179,6 @@ class _TopicLoop:
         self._reporter = ingester.reporter
         self._note = partial(ingester.reporter.note, declaration.topic)
         self._options = ingester.options
-        self._attempts = limits().commit_attempts
         self._stopping = ingester.stopping
         self._declaration = declaration
         self.topic = declaration.topic
@@ -246,7 +246,7 @@ class _TopicLoop:
             except (CommitConflict, NewSchemaId) as refused:
                 failures += 1
                 reason = str(refused) or "a schema id appeared"
-                if failures == self._attempts:
+                if failures == COMMIT_ATTEMPTS:
                     raise UserError(
                         f"{self._declaration.topic}: {reason}, {failures} times in a row",
                         "See whether another ingester works on this table",

@@ -9,9 +9,8 @@ from difflib import get_close_matches
 
 from pydantic.fields import FieldInfo
 
-from python_common.config.deadline import Limits
 from python_common.config.environment import PROJECT_ROOT
-from python_common.config.settings import Ports, Settings
+from python_common.config.settings import Settings
 from python_common.config.variables import fields, written
 from python_common.errors import UserError
 from python_common.log import run_module
@@ -26,9 +25,7 @@ BEGIN, END = "<!-- Made by python -m python_jobs.commands.configuration write, f
 
 def variables() -> dict[str, FieldInfo]:
     """Return the fields of all variables by their names."""
-    return {
-        name: field for part in (Settings, Limits, Choices, Channels, Ports) for name, field in fields(part).items()
-    }
+    return {name: field for part in (Settings, Choices, Channels) for name, field in fields(part).items()}
 
 
 def refuse_misspelled(env: Mapping[str, str]) -> None:

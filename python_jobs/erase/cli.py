@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.deadline import step_within
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
+from python_common.deadline import step_within
 from python_common.errors import UserError
 from python_common.text import spelling
 from python_dbt.project import Project
@@ -55,7 +55,7 @@ def erase(
     env = environment()
     settings = from_environment(env)
     settings.needed("export_root")
-    with step_within(env, "erase"):
+    with step_within("erase"):
         project = Project(PROJECT_ROOT, env)
         if again:
             exported = erase_again(settings, project, dry_run)

@@ -5,8 +5,8 @@ import time
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog, require_views
-from python_common.config.deadline import step_within
 from python_common.config.settings import Settings
+from python_common.deadline import step_within
 from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_common.log import log
@@ -70,7 +70,7 @@ def _run_steps(job: Job) -> None:
         job.exported.step, started, note = step, time.monotonic(), "failed"
         try:
             job.require()
-            with step_within(job.project.env, step):
+            with step_within(step):
                 note = work(job)
         finally:
             log.info(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")

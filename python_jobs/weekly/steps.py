@@ -141,7 +141,7 @@ def complete(job: Job) -> str:
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     job.show("", job.exporter.read_topics(chosen))
     job.exporter.record_facts()
-    issues = [issue for week in job.weeks for issue in job.readiness.check(job.settings.export_grace, week)]
+    issues = [issue for week in job.weeks for issue in job.readiness.check(week)]
     over = f"{job.label} is over"
     return job.show(over if issues else f"{over}, and no topic is behind", issues)
 

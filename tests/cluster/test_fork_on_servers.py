@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
-from python_common.catalog import fork as catalogs
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import changed_environment
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark import thrift
 from python_dev.review import data
-from python_jobs import fork
+from python_jobs import fork, fork_catalog
 from tests.support.services.postgres import Postgres
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
@@ -89,14 +88,14 @@ def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Sett
         counts = "select (select count(*) from lake.shop.{0}), (select count(*) from base.shop.{0})"
         assert thrift.rows(cursor, counts.format("orders")) == [(9, 10)]
         assert thrift.rows(cursor, counts.format("items")) == [(10, 10)]
-    base, lake = (catalogs.opened(made.settings, name) for name in (catalogs.BASE_CATALOG, "lake"))
+    base, lake = (fork_catalog.opened(made.settings, name) for name in (fork_catalog.BASE_CATALOG, "lake"))
     scratch = made.directory / "scratch"
     tables = [one.load_table("shop.orders") for one in (base, lake)]
     change = data.compare(tables[0], tables[1], ["id"], scratch)
     assert (change.added, change.removed, change.changed) == (1, 2, 0)
     assert objects(production) == before
     fork.drop(production, "mine")
-    assert catalogs.tags(catalog) == []
+    assert fork_catalog.tags(catalog) == []
     assert objects(production) == before
     assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
 
@@ -107,7 +106,7 @@ def test_a_rest_catalog_that_does_not_list_its_views_is_not_forked_without_them(
     production.catalog_properties.write_text(text.replace("view-endpoints-supported = true\n", ""))
     with pytest.raises(UserError, match="has no views"):
         fork.create(production, "mine", DAY)
-    assert catalogs.tags(load_catalog(production)) == []
+    assert fork_catalog.tags(load_catalog(production)) == []
 
 
 @pytest.mark.parametrize("production", ["rest"], indirect=True)

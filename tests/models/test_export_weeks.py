@@ -93,7 +93,7 @@ def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query:
         expected[f"{number}"] = (
             "record" if by_record else "producer" if by_producer else "silence" if is_read and is_silent else None
         )
-    facts.record_reads(load_catalog(stack), reads, GRACE)
+    facts.record_reads(load_catalog(stack), reads)
     rows = {row["topic"]: row for row in query("ops_topic_weeks")}
     assert {topic: rows[topic]["complete_by"] for topic in expected} == expected
     assert {row["week_label"] for row in rows.values()} == {str(WEEK)}
@@ -108,7 +108,7 @@ def test_without_the_broker_each_partition_has_to_be_past_the_end(stack: Setting
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
         reads[Topic(f"{number}", "bronze.one")] = TopicState(watermarks, {}, END + GRACE, error="the broker is away")
         expected[f"{number}"] = "record" if watermarks and min(watermarks.values()) >= END else None
-    facts.record_reads(load_catalog(stack), reads, GRACE)
+    facts.record_reads(load_catalog(stack), reads)
     rows = query("ops_topic_weeks")
     assert {row["topic"]: row["complete_by"] for row in rows} == expected
     assert all("the broker is away" in row["watermark"] for row in rows)
@@ -121,7 +121,7 @@ def test_dead_letters_of_a_week_are_limited(
     before = MONDAY - 7 * 86_400 * 1_000_000
     state = TopicState({0: END}, {MONDAY: (100, 30), before: (1, 0)}, END)
     topic = Topic("one", "bronze.one", DeadLetterLimit(share=share, count=count))
-    facts.record_reads(load_catalog(stack), {topic: state}, GRACE)
+    facts.record_reads(load_catalog(stack), {topic: state})
     rows = {row["week_label"]: row for row in query("ops_topic_weeks")}
     assert {label: row["has_too_many_dead_letters"] for label, row in rows.items()} == {
         str(WEEK): is_too_many,
@@ -144,7 +144,7 @@ def test_issue_withholds_what_comes_from_its_origin(
     first = (min(week.start for week in weeks.values()) - EPOCH) // timedelta(microseconds=1)
     complete = TopicState({0: END}, {first: (1, 0)}, END)
     catalog = load_catalog(stack)
-    facts.record_reads(catalog, dict.fromkeys(topics, complete), GRACE)
+    facts.record_reads(catalog, dict.fromkeys(topics, complete))
     found = [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()]
     facts.record_issues(catalog, [*found, *((None, Issue("few", object="none", of_suppressed=True)),)])
     rows = query("ops_export_weeks")
@@ -166,7 +166,7 @@ def test_silence_and_small_groups_withhold_with_a_reason(
     silent = TopicState({0: END - INSTANT}, {MONDAY: (1, 0)}, END + GRACE)
     catalog = load_catalog(stack)
     topics = {topic for dataset in datasets.values() for topic in dataset.topics}
-    facts.record_reads(catalog, {replace(topic, silence=None): silent for topic in topics}, GRACE)
+    facts.record_reads(catalog, {replace(topic, silence=None): silent for topic in topics})
     facts.record_issues(catalog, [(None, Issue("few", object=small.topics[0].name, of_suppressed=True))])
     rows = {row["dataset_name"]: row for row in query("ops_export_weeks")}
     assert {name for name, row in rows.items() if row["verdict"] == "withhold"} == {

@@ -22,7 +22,7 @@ NOT_FOR_PEOPLE = {"LAKEHOUSE_GIT_COMMIT", "LAKEHOUSE_LEASE", "LAKEHOUSE_WEEKS"}
         ("LAKEHOUSE_EXPORT_ROT", "LAKEHOUSE_EXPORT_ROOT"),
         ("LAKEHOUSE_EXPORT_AUDIANCE", "LAKEHOUSE_EXPORT_AUDIENCE"),
         ("LAKEHOUSE_SMTP_USERNAME", "LAKEHOUSE_SMTP_USER"),
-        ("LAKEHOUSE_Unclassified", "LAKEHOUSE_UNCLASSIFIED"),
+        ("LAKEHOUSE_Thrift_Tls", "LAKEHOUSE_THRIFT_TLS"),
     ],
 )
 def test_a_misspelled_variable_is_refused_with_the_right_name(wrong: str, right: str) -> None:
@@ -39,16 +39,13 @@ def test_what_others_set_is_left_alone() -> None:
     refuse_misspelled(dict.fromkeys(names, "x"))
 
 
-def test_every_command_refuses_a_misspelled_variable_and_a_malformed_limit_but_help(
+def test_every_command_but_help_refuses_a_misspelled_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_EXPORT_ROT", "/exports")
     refused = run_lakehouse("check", "java")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: LAKEHOUSE_EXPORT_ROT is an unknown variable.")
-    monkeypatch.delenv("LAKEHOUSE_EXPORT_ROT")
-    monkeypatch.setenv("LAKEHOUSE_STEP_TIMEOUT", "0s")
-    assert in_process.lakehouse("check", "java").stderr == "error: LAKEHOUSE_STEP_TIMEOUT is 0s. Give it some time.\n"
     monkeypatch.setattr("sys.argv", ["lakehouse", "check", "--help"])
     assert in_process.lakehouse("check", "--help").returncode == 0
 

@@ -15,7 +15,7 @@ from python_dev.stack.temporary import running
 from python_jobs import fork
 from python_jobs.fork import Fork
 from tests.conftest import run_lakehouse
-from tests.python_common.catalog.test_catalog_fork import contents
+from tests.python_jobs.test_fork_catalog import contents
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -120,7 +120,7 @@ def test_a_fork_reads_on_while_production_rewrites_and_expires(production: Setti
 
 def test_a_fork_sends_nothing_and_shares_the_masking_key(forked: Fork, production: Settings) -> None:
     variables = read_env_file(forked.env_file)
-    assert [variables[name] for name in fork.OFF] == [""] * len(fork.OFF)
+    assert [variables[name] for name in fork.DISABLED_VARIABLES] == [""] * len(fork.DISABLED_VARIABLES)
     assert settings_of(forked).pii_key_file == production.pii_key_file
     assert forked.env_file.stat().st_mode & 0o777 == 0o600
 

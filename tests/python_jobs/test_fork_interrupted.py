@@ -14,14 +14,13 @@ from pyiceberg.exceptions import ValidationError
 from typer.testing import CliRunner
 
 from python_common import private_files, process
-from python_common.catalog import fork as metadata
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
 from python_common.errors import DeadlineError
-from python_common.locks import lease
+from python_common.locks import lease, lock
 from python_common.locks.lock import locked
 from python_export.notify import outbox
-from python_jobs import fork
+from python_jobs import fork, fork_catalog
 from python_jobs.commands import fork as commands
 
 DAY = timedelta(hours=24)
@@ -70,8 +69,8 @@ def create(production: Settings, name: str = "mine", lives: timedelta = DAY) -> 
 
 
 STEPS_OF_CREATE = {
-    "tag": (metadata.commits, "tag", interrupted(metadata.commits.tag)),
-    "write": (metadata, "write", interrupted()),
+    "tag": (fork_catalog.commits, "tag", interrupted(fork_catalog.commits.tag)),
+    "write": (fork_catalog, "write", interrupted()),
     "files": (fork, "_write_properties", interrupted()),
     "rename": (Path, "rename", interrupted()),
 }
@@ -84,17 +83,20 @@ def test_what_an_interrupted_create_leaves_is_no_fork_and_the_next_removes_it(
     with monkeypatch.context() as patched, pytest.raises(Interruption):
         patched.setattr(*STEPS_OF_CREATE[step])
         fork.create(production, "killed", DAY)
-    assert (fork.forks(production), len(metadata.tags(catalog))) == ([], 1)
+    assert (fork.forks(production), len(fork_catalog.tags(catalog))) == ([], 1)
     made = create(production)
-    assert ([path.name for path in made.directory.parent.iterdir()], metadata.tags(catalog)) == (["mine"], [made.tag])
+    assert ([path.name for path in made.directory.parent.iterdir()], fork_catalog.tags(catalog)) == (
+        ["mine"],
+        [made.tag],
+    )
 
 
 STEPS_OF_DROP = {
     "rename": (Path, "rename", interrupted(Path.rename)),
-    "untag one table": (metadata.commits, "remove_tag", interrupted(metadata.commits.remove_tag)),
+    "untag one table": (fork_catalog.commits, "remove_tag", interrupted(fork_catalog.commits.remove_tag)),
     "delete": (private_files, "delete", interrupted()),
     "delete some files": (private_files, "delete", interrupted(private_files.delete)),
-    "untag all": (metadata, "untag", interrupted(metadata.untag)),
+    "untag all": (fork_catalog, "untag", interrupted(fork_catalog.untag)),
 }
 
 
@@ -110,9 +112,9 @@ def test_what_an_interrupted_drop_leaves_is_no_fork_and_drop_and_create_remove_i
     assert fork.forks(production) == []
     if is_made_again:
         made = create(production)
-        assert metadata.tags(catalog) == [made.tag]
+        assert fork_catalog.tags(catalog) == [made.tag]
     fork.drop(production, "mine")
-    assert ([*fork.forks_directory(production).iterdir()], metadata.tags(catalog)) == ([], [])
+    assert ([*fork.forks_directory(production).iterdir()], fork_catalog.tags(catalog)) == ([], [])
 
 
 def test_a_fork_and_what_is_left_of_another_of_its_name_are_dropped_together(
@@ -122,7 +124,7 @@ def test_a_fork_and_what_is_left_of_another_of_its_name_are_dropped_together(
     hidden = private_files.directory(made.directory.with_name(".mine"))
     private_files.write(hidden / "thrift.log", "of a kill")
     assert fork.drop_all(production) == []
-    assert ([*hidden.parent.iterdir()], metadata.tags(catalog)) == ([], [])
+    assert ([*hidden.parent.iterdir()], fork_catalog.tags(catalog)) == ([], [])
 
 
 def test_forks_of_two_homes_have_separate_tags_and_an_erasure_finds_them(
@@ -130,10 +132,10 @@ def test_forks_of_two_homes_have_separate_tags_and_an_erasure_finds_them(
 ) -> None:
     other = production.changed(home=tmp_path / "other")
     mine, others = create(production), create(other)
-    assert metadata.tags(catalog) == sorted([mine.tag, others.tag])
+    assert fork_catalog.tags(catalog) == sorted([mine.tag, others.tag])
     line = f"fork mine (tag {others.tag}) is of another LAKEHOUSE_HOME: `lakehouse fork drop mine` there"
     assert fork.drop_all(production) == [line]
-    assert metadata.tags(catalog) == [others.tag]
+    assert fork_catalog.tags(catalog) == [others.tag]
 
 
 def test_fork_list_names_the_tag(production: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,14 +154,14 @@ def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_
     made.directory.with_name("latest").symlink_to(made.directory)
     assert fork.forks(production) == [made]
     fork.drop(production, "mine_copy")
-    assert (fork.forks(production), metadata.tags(catalog)) == ([made], [made.tag])
+    assert (fork.forks(production), fork_catalog.tags(catalog)) == ([made], [made.tag])
     shutil.copytree(made.directory, made.directory.with_name("mine_copy"))
     capsys.readouterr()
     left = [made.directory.with_name(name) for name in ("latest", "mine.bak")]
     assert fork.drop_all(production) == [f"{path} is not a fork: delete it" for path in left]
     dropped = capsys.readouterr().out.splitlines()
     assert dropped == [f"fork {name} had the same rows: it is dropped" for name in ("mine", "mine_copy")]
-    assert (sorted(made.directory.parent.iterdir()), metadata.tags(catalog)) == (left, [])
+    assert (sorted(made.directory.parent.iterdir()), fork_catalog.tags(catalog)) == (left, [])
 
 
 def test_a_damaged_table_of_the_lake_keeps_no_file_of_a_fork_but_what_names_its_tag(
@@ -174,10 +176,10 @@ def test_a_damaged_table_of_the_lake_keeps_no_file_of_a_fork_but_what_names_its_
     shutil.copy(database, database.with_suffix(".copy")).replace(database)
     with pytest.raises(ValidationError):
         fork.drop(production, "mine")
-    assert [path.name for path in made.directory.with_name(".mine").iterdir()] == [fork.FACTS]
+    assert [path.name for path in made.directory.with_name(".mine").iterdir()] == [fork.FACTS_FILE]
     file.write_bytes(content)
     fork.drop(production, "mine")
-    assert ([*made.directory.parent.iterdir()], metadata.tags(load_catalog(production))) == ([], [])
+    assert ([*made.directory.parent.iterdir()], fork_catalog.tags(load_catalog(production))) == ([], [])
 
 
 def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(
@@ -202,7 +204,7 @@ def test_a_fork_lives_as_long_as_its_tags_and_is_removed_afterwards(production: 
     assert datetime.fromisoformat(made.expires_at) - datetime.fromisoformat(made.made_at) == DAY
     assert catalog.load_table("shop.orders").refs()[made.tag].max_ref_age_ms == 86_400_000
     old = create(production, "old", timedelta(hours=1))
-    [facts] = fork.forks_directory(production).glob(f"old/{fork.FACTS}")
+    [facts] = fork.forks_directory(production).glob(f"old/{fork.FACTS_FILE}")
     facts.write_text(facts.read_text().replace(old.expires_at, made.made_at))
     create(production, "new")
     assert [one.name for one in fork.forks(production)] == ["mine", "new"]
@@ -220,7 +222,7 @@ def test_a_fork_has_neither_leases_nor_notifications(production: Settings, catal
 
 
 def test_a_fork_waits_for_a_build(production: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "1s")
+    monkeypatch.setattr(lock, "WAIT_SECONDS", 1.0)
     with locked("weekly"), pytest.raises(DeadlineError, match="Another weekly has not ended"):
         fork.create(production, "mine", DAY)
     assert fork.forks(production) == []

@@ -18,7 +18,7 @@ BEGIN = f"""
 import logging, os, socket, sys, time
 from datetime import datetime, timedelta
 import pyiceberg.table.update
-from python_common.locks import lease
+from python_common.locks import lease, lock
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import environment
 from python_common.failure import to_user_error

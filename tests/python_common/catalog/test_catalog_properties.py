@@ -12,7 +12,6 @@ from python_common.catalog.catalog_properties import (
     for_python,
     for_spark,
     is_on_one_machine,
-    of_fork,
     read_properties,
 )
 from python_common.config.settings import Settings
@@ -63,12 +62,7 @@ def test_postgresql_is_one_server_to_both_and_its_password_is_in_no_setting(
     assert "p@ss/word" not in repr(named)
 
 
-def test_a_fork_reads_the_store_of_its_lake_without_the_login_of_its_catalog(settings: Settings) -> None:
-    assert of_fork(settings) == {}
-    resolving = {"io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
-    on_postgresql = on(settings, POSTGRESQL, "jdbc.password p\ns3.acl private", warehouse="s3://b/w")
-    assert of_fork(on_postgresql) == {**resolving, "s3.acl": "private"}
-    assert of_fork(on(settings, REST, "credential a:b\nclient.region r")) == {**resolving, "client.region": "r"}
+def test_a_lake_with_a_store_elsewhere_is_not_on_one_machine(settings: Settings) -> None:
     fork = on(settings, settings.catalog_uri, "io-impl org.apache.iceberg.io.ResolvingFileIO")
     assert is_on_one_machine(settings)
     assert not is_on_one_machine(fork)

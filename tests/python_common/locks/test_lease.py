@@ -76,7 +76,7 @@ def start_machine(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]
 def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, tmp_path: Path) -> None:
     first = start_machine("first", WORK_IN_STEPS)
     first.ready()
-    second = start_machine("second", WORK_IN_STEPS, LAKEHOUSE_LOCK_TIMEOUT="5s")
+    second = start_machine("second", f"lock.WAIT_SECONDS = 5.0\n{WORK_IN_STEPS}")
     waiting = second.line()
     holder = f"he weekly of first:{tmp_path / 'first'} (weekly 2020-W53, since 20"
     assert waiting.startswith(f"waiting for t{holder}"), waiting

@@ -46,7 +46,7 @@ def test_only_with_tls_a_server_listens_for_other_machines(offline_settings: Set
         with pytest.raises(UserError, match=f"would listen on {bind} without TLS, and its password"):
             thrift_server.exec_server(
                 offline_settings.changed(
-                    thrift_bind=bind, thrift_port=free_ports(1)[0], thrift_password="thrift-secret"
+                    thrift_host=bind, thrift_port=free_ports(1)[0], thrift_password="thrift-secret"
                 )
             )
 
@@ -58,7 +58,7 @@ def test_a_server_listens_at_the_configured_address_and_a_signal_ends_it(tmp_pat
     with own_environment(tmp_path / "home"):
         os.environ.update(
             stack.variables(()),
-            LAKEHOUSE_THRIFT_BIND=ALL,
+            LAKEHOUSE_THRIFT_HOST=ALL,
             LAKEHOUSE_THRIFT_PORT=str(free_ports(1)[0]),
             LAKEHOUSE_THRIFT_TLS="true",
             LAKEHOUSE_THRIFT_SSL_CA_LOCATION=str(authority.ca),
@@ -67,11 +67,11 @@ def test_a_server_listens_at_the_configured_address_and_a_signal_ends_it(tmp_pat
         )
         settings = from_environment()
         assert settings.thrift_security == ThriftSecurity(
-            is_on=True, ca=str(authority.ca), certificate=str(certificate), key=str(key)
+            tls="true", ca=str(authority.ca), certificate=str(certificate), key=str(key)
         )
         server = subprocess.Popen([LAKEHOUSE, "thrift"], stderr=subprocess.PIPE, text=True)
         try:
-            assert answer(settings, server) == [(1,)]
+            assert answer(settings.changed(thrift_host="127.0.0.1"), server) == [(1,)]
             listening = [
                 connection.laddr
                 for connection in psutil.Process(server.pid).net_connections()

@@ -58,7 +58,7 @@ def test_who_trusts_the_authority_gets_in(served: tuple[Settings, Authority]) ->
 def test_others_do_not(served: tuple[Settings, Authority], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings, _ = served
     stranger = Authority(tmp_path / "other")
-    strange = settings.changed(thrift_security=ThriftSecurity(is_on=True, ca=str(stranger.ca)))
+    strange = settings.changed(thrift_security=ThriftSecurity(tls="true", ca=str(stranger.ca)))
     with pytest.raises(UserError, match=r"does not answer.*LAKEHOUSE_THRIFT_SSL_CA_LOCATION"):
         answer(strange)
     with pytest.raises(UserError, match="refused the password"):

@@ -32,7 +32,7 @@ from python_dev.stack.temporary import running
 from python_jobs import fork
 from tests.conftest import run_dbt
 from tests.models.conftest import write_small_project
-from tests.python_common.catalog.test_catalog_fork import contents
+from tests.python_jobs.test_fork_catalog import contents
 from tests.support import planted
 from tests.support.seeds import SEED
 from tests.support.small_project import git

@@ -19,6 +19,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, UserError
+from python_common.locks import lock
 from python_common.locks.lock import locked
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
@@ -205,7 +206,7 @@ def test_a_review_waits_for_another_one_of_its_home(
     repository: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    monkeypatch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "1s")
+    monkeypatch.setattr(lock, "WAIT_SECONDS", 1.0)
     with locked("review"), pytest.raises(DeadlineError, match="Another review has not ended within 1 s"):
         job.review(None, repository, "HEAD", 4, is_static=True)
 

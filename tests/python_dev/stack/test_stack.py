@@ -19,7 +19,7 @@ from python_common.process import Service, free_ports
 from python_common.spark import thrift
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_dev.stack import kafka
-from python_dev.stack.stack import PORTS, SERVICES, replace_busy_ports, variables, write_env_file
+from python_dev.stack.stack import ADDRESSES, SERVICES, port, replace_busy_ports, variables, write_env_file
 from python_dev.stack.temporary import FOREIGN, own_environment, running
 from tests.conftest import run_lakehouse
 from tests.support.services.interpreted import INTERPRETED
@@ -66,7 +66,7 @@ def test_status_names_every_address(stack: Settings) -> None:
         "kafka": stack.kafka_bootstrap_servers,
         "registry": stack.schema_registry_url,
         "thrift": f"{stack.thrift_host}:{stack.thrift_port}",
-        "mail": f"127.0.0.1:{os.environ['LAKEHOUSE_MAIL_PORT']}",
+        "mail": f"127.0.0.1:{os.environ['LAKEHOUSE_SMTP_PORT']}",
         "catalog_uri": stack.catalog_uri,
         "warehouse": stack.warehouse,
         "export_root": stack.export_root,
@@ -144,29 +144,28 @@ def no_ports_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def busy() -> Iterator[dict[str, str]]:
-    """A port of another program for each variable of a port."""
+    """For each service the address, by its variable, of another program."""
     with ExitStack() as programs:
-        ports = {}
-        for name in PORTS:
+        addresses = {}
+        for variable, address, _ in ADDRESSES.values():
             program = programs.enter_context(socket.socket())
             program.bind(("127.0.0.1", 0))
             program.listen()
-            ports[name] = str(program.getsockname()[1])
-        yield ports
+            addresses[variable] = address.format(program.getsockname()[1])
+        yield addresses
 
 
 def test_busy_ports_that_are_set_are_all_named(
     no_ports_set: Path, busy: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("LAKEHOUSE_MAIL_PORT", "LAKEHOUSE_KAFKA_CONTROLLER_PORT", "LAKEHOUSE_REGISTRY_PORT")
-    for name in names:
+    for name in ("LAKEHOUSE_SMTP_PORT", "KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL"):
         monkeypatch.setenv(name, busy[name])
     refused = run_lakehouse("stack", "up", "--only", "registry", "--only", "mail")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        f"error: In use by other programs: LAKEHOUSE_REGISTRY_PORT={busy['LAKEHOUSE_REGISTRY_PORT']},"
-        f" LAKEHOUSE_MAIL_PORT={busy['LAKEHOUSE_MAIL_PORT']}. Set LAKEHOUSE_REGISTRY_PORT and LAKEHOUSE_MAIL_PORT to"
-        " free ports; a variable that is not set gets one."
+        f"error: In use by other programs: SCHEMA_REGISTRY_URL={busy['SCHEMA_REGISTRY_URL']},"
+        f" LAKEHOUSE_SMTP_PORT={busy['LAKEHOUSE_SMTP_PORT']}. Name free ports in SCHEMA_REGISTRY_URL and"
+        " LAKEHOUSE_SMTP_PORT; a variable that is not set gets one."
     )
     assert not no_ports_set.exists()
 
@@ -178,38 +177,50 @@ def test_every_busy_port_that_is_not_set_is_replaced(
     with changed_environment({}):
         replace_busy_ports(SERVICES)
         values = variables(SERVICES)
-    ports = {values[name] for name in PORTS}
-    assert len(ports) == len(PORTS)
-    assert ports.isdisjoint(busy.values())
-    assert values["KAFKA_BOOTSTRAP_SERVERS"] == f"127.0.0.1:{values['LAKEHOUSE_KAFKA_PORT']}"
-    assert f":{values['LAKEHOUSE_REGISTRY_PORT']}/" in values["SCHEMA_REGISTRY_URL"]
+    ports = {service: port(service, values) for service in SERVICES}
+    assert len({*ports.values()} - {port(service, busy) for service in SERVICES}) == len(SERVICES)
+    for service, (variable, address, _) in ADDRESSES.items():
+        assert values[variable] == address.format(ports[service])
     assert caplog.messages == [
-        f"port {busy[name]} is in use by another program: {name} is {values[name]}"
-        for name in sorted(PORTS, key=caplog.text.index)
+        f"port {port(service, busy)} is in use by another program: {variable} is {values[variable]}"
+        for service, (variable, *_) in ADDRESSES.items()
     ]
+
+
+@pytest.mark.parametrize(
+    ("service", "env"),
+    [
+        ("kafka", {"KAFKA_BOOTSTRAP_SERVERS": "broker.example.com:9096"}),
+        ("registry", {"SCHEMA_REGISTRY_URL": "https://registry.example.com:8099/apis/ccompat/v7"}),
+        ("mail", {"LAKEHOUSE_SMTP_HOST": "mail.example.com", "LAKEHOUSE_SMTP_PORT": "587"}),
+        ("thrift", {"LAKEHOUSE_THRIFT_PORT": ""}),
+    ],
+)
+def test_a_port_elsewhere_is_not_the_local_one(service: str, env: dict[str, str]) -> None:
+    assert port(service, env) == ADDRESSES[service][2]
 
 
 def test_two_stacks_on_one_machine_keep_their_ports(no_ports_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The services of one home hold the ports that the other one would take."""
-    up, port = ("stack", "up", "--only", "mail"), "LAKEHOUSE_MAIL_PORT"
+    up, name = ("stack", "up", "--only", "mail"), "LAKEHOUSE_SMTP_PORT"
     ports: dict[str, str] = {}
     homes = [str(no_ports_set.with_name(name)) for name in ("one", "two")]
     try:
         for home in homes:
             monkeypatch.setenv("LAKEHOUSE_HOME", home)
             # The second one has the env file of the first, as a copied folder has.
-            write_env_file({port: ports[homes[0]]} if ports else {})
+            write_env_file({name: ports[homes[0]]} if ports else {})
             started = run_lakehouse(*up)
             assert started.returncode == 0, started.stderr
-            ports[home] = read_env_file(env_file())[port]
-        assert f"port {ports[homes[0]]} is in use by another program: {port} is {ports[homes[1]]}" in started.stderr
+            ports[home] = read_env_file(env_file())[name]
+        assert f"port {ports[homes[0]]} is in use by another program: {name} is {ports[homes[1]]}" in started.stderr
         for home in homes:
             monkeypatch.setenv("LAKEHOUSE_HOME", home)
             assert "mail: already running" in run_lakehouse(*up).stderr
-            assert read_env_file(env_file())[port] == ports[home]
+            assert read_env_file(env_file())[name] == ports[home]
             assert run_lakehouse("stack", "down").returncode == 0
             assert "is in use" not in run_lakehouse(*up).stderr
-            assert read_env_file(env_file())[port] == ports[home]
+            assert read_env_file(env_file())[name] == ports[home]
     finally:
         for home in homes:
             monkeypatch.setenv("LAKEHOUSE_HOME", home)
@@ -219,7 +230,8 @@ def test_two_stacks_on_one_machine_keep_their_ports(no_ports_set: Path, monkeypa
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
-        *(("LAKEHOUSE_KAFKA_PORT", port, "is not the number of a port") for port in ("http", "0", "65536")),
+        *(("LAKEHOUSE_THRIFT_PORT", number, f"is {number}. Name a port") for number in ("http", "0", "65536")),
+        ("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:kafka", "is 127.0.0.1:kafka. Name a port"),
         ("LAKEHOUSE_THRIFT_TLS", "yes", "is 'yes'"),
     ],
 )
@@ -232,7 +244,7 @@ def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch, name: str
 def test_a_broker_whose_directory_cannot_be_formatted_reports_why(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(UserError, match=r"cannot be formatted: No available log directories to format\. Correct"):
-        kafka.service(tmp_path, *free_ports(2)).start()
+        kafka.service(tmp_path, *free_ports(1)).start()
 
 
 @pytest.mark.slow
@@ -242,9 +254,8 @@ def test_down_stops_what_up_started_and_a_broker_that_cannot_start_reports_why(
     for name in [name for name in os.environ if name.startswith("LAKEHOUSE_") or name.startswith("KAFKA_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    port, controller = free_ports(2)
-    monkeypatch.setenv("LAKEHOUSE_KAFKA_PORT", str(port))
-    monkeypatch.setenv("LAKEHOUSE_KAFKA_CONTROLLER_PORT", str(controller))
+    [free] = free_ports(1)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", f"127.0.0.1:{free}")
     started = run_lakehouse("stack", "up", "--only", "kafka")
     assert started.returncode == 0, started.stderr
     pid = int((tmp_path / "kafka" / "kafka.pid").read_text().split()[0])

@@ -27,7 +27,6 @@ from tests.support.services.http_server import Handler, serving
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 ADDRESSES = {"LAKEHOUSE_SMTP_FROM": "lake@example.com", "LAKEHOUSE_SMTP_TO": "a@example.com, b@example.com"}
 # A channel that defers a message is left to the next run at once.
-NO_TIME = {"LAKEHOUSE_NOTIFY_TIMEOUT": "0s"}
 FAILED = UserError("no", "Run again")
 
 
@@ -136,14 +135,15 @@ def smtp_at(port: int) -> dict[str, str]:
 
 
 def dead_smtp() -> dict[str, str]:
-    """Name a mail server that does not answer, to a run that does not wait for it."""
-    return smtp_at(1) | NO_TIME
+    """Name a mail server that does not answer."""
+    return smtp_at(1)
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setattr(deliver, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(deliver, "RETRIED_SECONDS", 0.0)
 
 
 @pytest.fixture

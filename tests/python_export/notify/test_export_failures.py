@@ -18,7 +18,7 @@ from python_export.notify import deliver
 from python_export.readiness.issues import Withheld
 from python_export.run import Exporter
 from tests.python_export.conftest import Command, failing
-from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Mailbox, Site, smtp_at, text_of
+from tests.python_export.notify.conftest import WEEK, Calls, Mailbox, Site, smtp_at, text_of
 from tests.python_export.publishing.test_export_disk_full import no_room_beyond
 
 
@@ -39,7 +39,7 @@ def test_an_alert_is_sent_at_once_and_logged_if_no_channel_takes_it(
     site: Site, mailbox: Mailbox, webhook: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = UserError("2020-W53 is not complete; behind: <payments>", "Run again")
-    site.alert(mailbox.env | smtp_at(1) | NO_TIME | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
+    site.alert(mailbox.env | smtp_at(1) | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}, error)
     assert "not delivered: The mail server at 127.0.0.1:1 does not answer" in caplog.text
     [(headers, body)] = webhook.received
     assert headers["Idempotency-Key"].startswith("failure/2020-W53/")

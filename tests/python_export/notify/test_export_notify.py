@@ -34,7 +34,6 @@ from python_jobs.erase.job import Erasure
 from tests.python_export.conftest import Command, failing
 from tests.python_export.notify.conftest import (
     NEXT_WEEK,
-    NO_TIME,
     WEEK,
     Calls,
     Mailbox,
@@ -117,7 +116,7 @@ def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
         site.publish(content, week)
     index.write(site.target)
     url = f"{webhook.url}/secret-path"
-    env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token", **NO_TIME}
+    env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token"}
     webhook.status = 500
     for error in (errors := site.notify(env)):
         assert error.startswith("The webhook at http://127.0.0.1 answered 500")
@@ -468,8 +467,8 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     channels = [name for name, field in Channels.model_fields.items() if field.alias is None]
     assert channels == [*outbox.CHANNELS.values()]
     # A fork's environment has each of them empty. Its export root is not the announced one.
-    assert variables.fields(Channels).keys() - {*fork.OFF} == {"LAKEHOUSE_NOTIFY_ROOT"}
-    assert Channels.of(dict.fromkeys(fork.OFF, "")) == Channels()
+    assert variables.fields(Channels).keys() - {*fork.DISABLED_VARIABLES} == {"LAKEHOUSE_NOTIFY_ROOT"}
+    assert Channels.of(dict.fromkeys(fork.DISABLED_VARIABLES, "")) == Channels()
     alert = outbox.alert(WEEK, "no", Channels(), datetime.now(UTC))
     pending = replace(alert, **dict.fromkeys(outbox.CHANNELS, outbox.PENDING))
     errors = [error.message for error in deliver._deliver(Channels(), None, [pending], {})]

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, Issue, UserError
+from python_common.locks import lock
 from python_common.locks.lease import alone
 from python_common.weeks import IsoWeek, weeks_between, weeks_label
 from python_dbt.run import FIGURES_TABLE
@@ -266,7 +267,7 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert exports.due(now) == {NEW: ["events"]}
 
     with monkeypatch.context() as patch, alone(exports.catalog, "weekly", f"weekly {NEW}"):
-        patch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "100ms")
+        patch.setattr(lock, "WAIT_SECONDS", 0.1)
         waited = export(offline_settings, "skip", "--week", NEW, "--reason", "a holiday", "events")
     assert isinstance(waited.exception, DeadlineError)
     skipped = export(offline_settings, "skip", "--week", NEW, "--reason", "a holiday", "events")

@@ -66,7 +66,7 @@ def test_a_second_run_waits_for_the_first(tmp_path: Path, caplog: pytest.LogCapt
         order.append("first")
     thread.join(10)
 
-    assert caplog.messages == ["waiting for another export to finish"]
+    assert caplog.messages == ["waiting for another export"]
     assert order == ["first", "second"]
 
 

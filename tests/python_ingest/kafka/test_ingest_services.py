@@ -232,19 +232,17 @@ def test_a_proxy_that_refuses_is_named(
             assert registry_at(url, offline_settings).schemas([7]).keys() == {7}
 
 
-def test_the_time_of_an_answer_is_a_variable(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_an_answer_is_a_variable(offline_settings: Settings) -> None:
     class Slow(Handler):
         def do_GET(self) -> None:
             time.sleep(1)
             self.answer(200, b'{"schema": "\\"int\\""}')
 
     with serving(Slow) as url:
-        slow = offline_settings.changed(schema_registry_url=url)
-        monkeypatch.setenv("LAKEHOUSE_REGISTRY_TIMEOUT", "200ms")
+        impatient = offline_settings.changed(schema_registry_url=url, registry_timeout="200ms")
         with pytest.raises(UserError, match=r"answer GET /schemas/ids/7 \(ReadTimeout\).*LAKEHOUSE_REGISTRY_TIMEOUT"):
-            Registry(slow, 0.1).schemas([7])
-        monkeypatch.setenv("LAKEHOUSE_REGISTRY_TIMEOUT", "60s")
-        assert Registry(slow, 0.1).schemas([7]).keys() == {7}
+            Registry(impatient, 0.1).schemas([7])
+        assert Registry(impatient.changed(registry_timeout="60s"), 0.1).schemas([7]).keys() == {7}
 
 
 def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> None:

@@ -74,8 +74,8 @@ class Saboteur(Messages):
 @pytest.fixture(scope="module")
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
     """A broker to stop and freeze, while the stack's goes on for the other tests."""
-    port, controller = free_ports(2)
-    service = kafka.service(tmp_path_factory.mktemp("kafka"), port, controller)
+    [port] = free_ports(1)
+    service = kafka.service(tmp_path_factory.mktemp("kafka"), port)
     service.start()
     try:
         yield service, f"127.0.0.1:{port}"
@@ -161,14 +161,11 @@ def read_until(stream: Any, words: str) -> None:
     raise AssertionError(f"it ended without {words!r}")
 
 
-def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAKEHOUSE_REGISTRY_TIMEOUT", "1s")
+def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(topic: TopicFixture) -> None:
     produce(topic, 9)
     answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
     with registry_answering(*answers, subject=f"{topic.name}-value") as (url, asked):
-        settings = topic.settings.changed(schema_registry_url=url)
+        settings = topic.settings.changed(schema_registry_url=url, registry_timeout="1s")
         result = topic.land(Options(wait=60), settings=settings)
     # Once more for the schema's fingerprint.
     assert len(asked) == len(answers) + 1

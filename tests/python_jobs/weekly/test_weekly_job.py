@@ -18,10 +18,12 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, UserError
+from python_common.locks import lock
 from python_common.locks.lock import locked
 from python_common.weeks import IsoWeek
 from python_dbt import run as dbt
 from python_dbt.project import Project
+from python_export.notify import deliver
 from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.publish import Published
@@ -67,6 +69,7 @@ class Weekly:
 @pytest.fixture
 def weekly(offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weekly:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setattr(deliver, "RETRIED_SECONDS", 0.0)
     return Weekly(offline_settings, monkeypatch)
 
 
@@ -117,7 +120,7 @@ def test_an_alert_of_a_killed_run_that_no_channel_takes_is_exit_code_3(weekly: W
 
 def test_a_run_that_waits_in_vain_for_another_one_sends_an_alert_and_announces_nothing(weekly: Weekly) -> None:
     publish_content(open_target(weekly.settings), "the other run's")
-    weekly.patch.setenv("LAKEHOUSE_LOCK_TIMEOUT", "300ms")
+    weekly.patch.setattr(lock, "WAIT_SECONDS", 0.3)
     with mail_server() as mailbox, locked("weekly"), pytest.raises(DeadlineError, match=r"^Another weekly has not"):
         weekly.run(lambda job: pytest.fail("built"), mailbox.env)
     [mail] = mailbox.mails
@@ -137,7 +140,7 @@ def test_what_a_failed_run_had_published_is_written_down(weekly: Weekly) -> None
 
 def test_a_channel_that_cannot_work_is_refused_before_the_first_step(weekly: Weekly) -> None:
     env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
-    with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM holds no mail address"):
+    with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM is not set"):
         weekly.run(lambda job: pytest.fail("built"), env)
 
 

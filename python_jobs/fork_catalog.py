@@ -23,9 +23,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from sqlalchemy import text
 
-from python_common.catalog import commits, property_keys
+from python_common.catalog import catalog_properties, commits, property_keys
 from python_common.catalog.catalog import table_names, translate_read_errors
-from python_common.catalog.catalog_properties import for_python
 from python_common.config.settings import CATALOG_NAME, Settings
 from python_common.errors import UserError
 
@@ -42,6 +41,18 @@ begin select raise(abort, '{base} is read only'); end;
 
 Row = tuple[str, str, str, str]
 """Namespace, name and metadata file, or its text, of a table or view, and which of both it is."""
+
+
+def store_properties(settings: Settings) -> dict[str, str]:
+    """Return the catalog properties by which a fork, itself in local files, reads the store of its lake."""
+    if catalog_properties.kind(settings) is not catalog_properties.Kind.REST and not settings.warehouse.startswith(
+        "s3://"
+    ):
+        return {}
+    properties = {**catalog_properties.of_store(settings), **catalog_properties.of_file(settings)}
+    store = {name: value for name, value in properties.items() if name.startswith(("s3.", "client."))}
+    # Its class is chosen by the scheme of each path.
+    return {**store, "io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
 
 
 def tag(catalog: Catalog, tag: str, lives: timedelta) -> None:
@@ -113,7 +124,9 @@ def remember(directory: Path, name: str) -> None:
 
 def opened(settings: Settings, name: str) -> SqlCatalog:
     """Return one of the catalogs in the database of the fork that the settings are of."""
-    return SqlCatalog(name, **{**for_python(settings), "uri": f"sqlite:///{settings.home / 'catalog.db'}"})
+    return SqlCatalog(
+        name, **{**catalog_properties.for_python(settings), "uri": f"sqlite:///{settings.home / 'catalog.db'}"}
+    )
 
 
 def _rows(catalog: Catalog) -> list[Row]:

@@ -17,10 +17,10 @@ from pyiceberg.typedef import Identifier
 from pyiceberg.types import StringType
 from sqlalchemy.exc import IntegrityError
 
-from python_common.catalog import fork
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_jobs import fork_catalog
 
 DAY = timedelta(days=1)
 NAMES = ("shop.orders", "shop.empty", "ops.leases")
@@ -51,8 +51,8 @@ def forked(production: SqlCatalog, settings: Settings, name: str = "mine") -> tu
     """Fork; return the fork's catalog, and production as it was in it."""
     directory = Path(settings.warehouse).parent / "forks" / name
     draft = directory.with_name(f".{name}")
-    fork.tag(production, f"fork_{name}", DAY)
-    fork.write(production, f"fork_{name}", draft, directory, {"ops.leases"})
+    fork_catalog.tag(production, f"fork_{name}", DAY)
+    fork_catalog.write(production, f"fork_{name}", draft, directory, {"ops.leases"})
     draft.rename(directory)
     lake = load_catalog(settings_of(settings, directory))
     return lake, SqlCatalog("base", **lake.properties)
@@ -129,26 +129,26 @@ def test_the_tags_are_all_that_a_fork_changes_in_production(production: SqlCatal
         assert now.snapshots == metadata[name].snapshots
         assert now.refs.keys() - metadata[name].refs.keys() == ({"fork_mine"} if now.snapshots else set())
     assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == DAY.total_seconds() * 1000
-    fork.untag(production, "fork_mine")
-    assert fork.tags(production) == []
+    fork_catalog.untag(production, "fork_mine")
+    assert fork_catalog.tags(production) == []
 
 
 def test_a_tag_that_is_there_gets_the_age_of_the_new_fork(production: SqlCatalog) -> None:
     for lives in (DAY, 30 * DAY):
-        fork.tag(production, "fork_mine", lives)
+        fork_catalog.tag(production, "fork_mine", lives)
     assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == 30 * 86_400_000
 
 
 def test_a_fork_is_what_was_tagged_though_production_goes_on(
     production: SqlCatalog, offline_settings: Settings
 ) -> None:
-    fork.tag(production, "fork_mine", DAY)
+    fork_catalog.tag(production, "fork_mine", DAY)
     orders = production.load_table("shop.orders")
     tagged = orders.current_snapshot()
     orders.overwrite(rows(50))
     production.load_table("shop.empty").append(rows(60))
     directory = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    fork.write(production, "fork_mine", directory, directory, ())
+    fork_catalog.write(production, "fork_mine", directory, directory, ())
     orders.append(rows(51))
     # As maintenance does.
     with orders.maintenance.expire_snapshots() as expire:
@@ -192,7 +192,7 @@ def test_views_with_compressed_metadata_are_forked(production: SqlCatalog, offli
         names = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
         database.execute(f"insert into iceberg_tables ({names}) values ('lake', 'shop', 'v', ?, 'VIEW')", [str(file)])
     directory = Path(offline_settings.warehouse).parent / "forks" / "mine"
-    fork.write(production, "fork_mine", directory, directory, ())
+    fork_catalog.write(production, "fork_mine", directory, directory, ())
     with closing(sqlite3.connect(directory / "catalog.db")) as database:
         query = "select metadata_location from iceberg_tables where iceberg_type = 'VIEW' and catalog_name = 'lake'"
         [(location,)] = database.execute(query)
@@ -227,8 +227,26 @@ def test_a_catalog_without_a_read_of_one_moment_is_listed_until_no_table_changes
 ) -> None:
     busy = BusyCatalog("lake", **production.properties)
     busy.writes = 4
-    assert fork._listed(busy) == fork._rows(production)
-    monkeypatch.setattr(fork, "LISTINGS", 3)
+    assert fork_catalog._listed(busy) == fork_catalog._rows(production)
+    monkeypatch.setattr(fork_catalog, "LISTINGS", 3)
     busy.writes = 1000
     with pytest.raises(UserError, match="its tables change all the time"):
-        fork._listed(busy)
+        fork_catalog._listed(busy)
+
+
+@pytest.mark.parametrize(
+    ("uri", "properties", "store"),
+    [
+        ("jdbc:postgresql://h:5433/d?user=lake", "jdbc.password p\ns3.acl private", {"s3.acl": "private"}),
+        ("https://h/api/catalog", "credential a:b\nclient.region r", {"client.region": "r"}),
+    ],
+)
+def test_a_fork_has_the_store_and_no_login_of_its_lake(
+    offline_settings: Settings, tmp_path: Path, uri: str, properties: str, store: dict[str, str]
+) -> None:
+    assert fork_catalog.store_properties(offline_settings) == {}
+    file = tmp_path / "catalog.properties"
+    file.write_text(properties)
+    file.chmod(0o600)
+    elsewhere = offline_settings.changed(catalog_uri=uri, warehouse="s3://b/w", catalog_properties=file)
+    assert fork_catalog.store_properties(elsewhere) == {"io-impl": "org.apache.iceberg.io.ResolvingFileIO", **store}

@@ -1,6 +1,6 @@
 """Compiles the project's Java classes with Janino, which ships with Spark: no JDK is needed.
 
-`python -m python_common.spark.compiled JAR SOURCE...`
+`python -m python_dev.stack.compiled JAR SOURCE...`
 """
 
 import shutil
