@@ -59,6 +59,11 @@ class Exporter:
     # Why another version is published of what has its one version; None if it is not.
     restated: str | None = None
 
+    @property
+    def bom(self) -> bool:
+        """Whether files begin with a byte order mark."""
+        return self.settings.export_bom == "true"
+
     def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
         """Export weeks of the named datasets, by default of all; without weeks those that are due."""
         known = declared.load(self.project)
@@ -271,6 +276,7 @@ class Exporter:
                 build_manifest(source, week, facts, quiet),
                 delivery=delivery,
                 restated=self.restated,
+                bom=self.bom,
                 dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),
                 **counts[dataset.name],
             )
@@ -311,7 +317,7 @@ class Exporter:
         log.info("%s: writing", dataset.name)
         file = directory / "version" / f"{dataset.name}.csv"
         file.parent.mkdir()
-        write(source, file, directory / "sorted")
+        write(source, file, directory / "sorted", self.bom)
         log.info("%s: verifying", dataset.name)
         with _checking():
             verify(file, source, directory / "verified")

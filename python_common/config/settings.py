@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -110,6 +110,9 @@ class Settings(Variables):
     )
     export_url: Annotated[str, AfterValidator(_web)] = for_exports(
         "LAKEHOUSE_EXPORT_URL", "where the export root is on the web, for links in mails", ""
+    )
+    export_bom: Literal["true", "false"] = for_exports(
+        "LAKEHOUSE_EXPORT_BOM", "`true`: files begin with a byte order mark, for older spreadsheets", "false"
     )
     export_delay: Duration = for_exports(
         "LAKEHOUSE_EXPORT_DELAY",
