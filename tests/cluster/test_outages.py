@@ -20,9 +20,9 @@ from python_common.config.settings import Settings
 from python_common.failure import to_user_error
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.services.postgres import Postgres
 from tests.support.services.weed import Weed, running_weed
+from tests.support.versions import publish_content
 
 
 @dataclass(frozen=True)

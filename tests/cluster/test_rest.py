@@ -12,7 +12,7 @@ from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_ingest.bronze import tables
 from python_ingest.declare.topics import Declaration
-from tests.conftest import run_lakehouse
+from tests.support.commands import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
 from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed

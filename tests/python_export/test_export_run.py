@@ -42,7 +42,6 @@ from python_export.publishing.target import open_target
 from python_export.publishing.versions import rewrite, source_snapshot, tag_name
 from python_export.run import Exporter
 from python_ingest.kafka.admin import Broker
-from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support import forked
 from tests.support.hostile_rows import (
     COLUMNS,
@@ -57,6 +56,7 @@ from tests.support.hostile_rows import (
     published_rows,
 )
 from tests.support.publishing import unlock
+from tests.support.versions import publish_file
 
 WEEK = IsoWeek(2020, 53)
 NEXT_WEEK = IsoWeek(2021, 1)

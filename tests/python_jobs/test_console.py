@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from python_common.config.environment import PROJECT_ROOT
 from python_dev.review import report
 from python_jobs import cli
-from tests.conftest import LAKEHOUSE
+from tests.support.commands import LAKEHOUSE
 from tests.support.in_process import lakehouse
 
 pytestmark = pytest.mark.stack

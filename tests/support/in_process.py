@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from click.testing import Result
 from typer.testing import CliRunner
 
 from python_common.config.environment import PROJECT_ROOT
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Lakehouse = Callable[..., subprocess.CompletedProcess[str]]
 Dbt = Callable[..., "dbtRunnerResult"]
+Command = Callable[..., Result]
 
 
 def without_times(log: str) -> str:

@@ -15,15 +15,16 @@ from python_common.config.settings import Settings
 from python_common.locks import lease
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
 from tests.support.race import until
 from tests.support.services.http_server import Handler, serving
 from tests.support.services.spark_jvm import separate_session
+from tests.support.versions import publish_content
 
 Start = Callable[..., Machine]
 PUBLISH = """
-from tests.python_export.publishing.test_export_publish import draft, stage
+from tests.support.hostile_rows import draft
+from tests.support.versions import stage
 from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
 target = open_target(settings)

@@ -16,7 +16,7 @@ from python_common.process import free_ports
 from python_common.spark import thrift, thrift_server
 from python_dev.stack import stack
 from python_dev.stack.temporary import own_environment
-from tests.conftest import LAKEHOUSE
+from tests.support.commands import LAKEHOUSE
 from tests.support.services.secured import Authority
 
 pytestmark = pytest.mark.stack

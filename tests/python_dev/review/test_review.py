@@ -30,12 +30,11 @@ from python_dev.review.run import _store_views, review
 from python_dev.review.tables import STORED_VIEWS
 from python_dev.stack.temporary import running
 from python_jobs import fork
-from tests.conftest import run_dbt
-from tests.models.conftest import write_small_project
-from tests.python_common.catalog.test_catalog_fork import contents
 from tests.support import planted
+from tests.support.commands import run_dbt
+from tests.support.lake import contents
 from tests.support.seeds import SEED
-from tests.support.small_project import git
+from tests.support.small_project import git, write_small_project
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

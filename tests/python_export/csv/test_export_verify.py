@@ -27,7 +27,6 @@ from python_export.csv.snapshot_rows import load_table
 from python_export.csv.write import cell_text
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Column, Source
-from tests.python_export.conftest import source_of
 from tests.support.hostile_rows import (
     COLUMNS,
     DATASET,
@@ -42,6 +41,7 @@ from tests.support.hostile_rows import (
     hostile_rows,
     published_rows,
     right_lines,
+    source_of,
     tiny,
 )
 from tests.support.seeds import seeds

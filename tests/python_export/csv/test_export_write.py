@@ -15,8 +15,7 @@ from python_export.csv import write as writer
 from python_export.csv.compare import verify
 from python_export.csv.write import write
 from python_export.datasets.snapshot import Source
-from tests.python_export.conftest import source_of
-from tests.support.hostile_rows import DATASET, HOSTILE_TEXTS, arrow_table, current_source
+from tests.support.hostile_rows import DATASET, HOSTILE_TEXTS, arrow_table, current_source, source_of
 
 SCHEMA = pa.schema(
     [

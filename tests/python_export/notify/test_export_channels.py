@@ -9,18 +9,9 @@ from aiosmtpd.smtp import AuthResult, LoginPassword
 
 from python_common.errors import UserError
 from python_export.variables import Channels
-from tests.python_export.conftest import Command
-from tests.python_export.notify.conftest import (
-    NEXT_WEEK,
-    NO_TIME,
-    WEEK,
-    Calls,
-    Mailbox,
-    MailServer,
-    Site,
-    dead_smtp,
-    smtp_at,
-)
+from tests.support.in_process import Command
+from tests.support.notify import NEXT_WEEK, WEEK, Calls, Site
+from tests.support.services.mail_server import NO_TIME, Mailbox, MailServer, dead_smtp, smtp_at
 from tests.support.services.secured import Authority
 
 

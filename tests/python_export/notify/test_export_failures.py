@@ -17,9 +17,11 @@ from python_export.cli import run as cli
 from python_export.notify import deliver
 from python_export.readiness.issues import Withheld
 from python_export.run import Exporter
-from tests.python_export.conftest import Command, failing
-from tests.python_export.notify.conftest import NO_TIME, WEEK, Calls, Mailbox, Site, smtp_at, text_of
-from tests.python_export.publishing.test_export_disk_full import no_room_beyond
+from tests.support.disk import no_room_beyond
+from tests.support.hostile_rows import failing
+from tests.support.in_process import Command
+from tests.support.notify import WEEK, Calls, Site
+from tests.support.services.mail_server import NO_TIME, Mailbox, smtp_at, text_of
 
 
 @pytest.fixture

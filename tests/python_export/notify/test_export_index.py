@@ -21,8 +21,8 @@ from python_export.publishing.manifest import Column, Manifest, SmallGroups, rea
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.readiness.issues import Withheld
-from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
+from tests.support.versions import publish_file
 
 OLD, NEW = "2020-W53", "2021-W01"
 FILES = ("versions.json", "index.html")

@@ -16,8 +16,8 @@ from python_export.notify.exported import Exported
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
 from python_export.readiness.issues import Withheld
-from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
+from tests.support.versions import publish_file
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)

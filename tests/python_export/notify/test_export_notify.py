@@ -31,20 +31,12 @@ from python_export.variables import Channels
 from python_jobs import fork
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
-from tests.python_export.conftest import Command, failing
-from tests.python_export.notify.conftest import (
-    NEXT_WEEK,
-    NO_TIME,
-    WEEK,
-    Calls,
-    Mailbox,
-    Site,
-    dead_smtp,
-    text_of,
-)
-from tests.python_export.publishing.test_export_publish import publish_file
-from tests.support.hostile_rows import draft
+from tests.support.hostile_rows import draft, failing
+from tests.support.in_process import Command
+from tests.support.notify import NEXT_WEEK, WEEK, Calls, Site
 from tests.support.publishing import unlock
+from tests.support.services.mail_server import NO_TIME, Mailbox, dead_smtp, text_of
+from tests.support.versions import publish_file
 
 
 @pytest.mark.usefixtures("published_to")

@@ -14,7 +14,8 @@ from python_export.notify.outbox import Notice
 from python_export.publishing import late
 from python_export.publishing.publish import withdraw
 from python_export.variables import Channels
-from tests.python_export.notify.conftest import NEXT_WEEK, WEEK, Calls, Mailbox, Site, text_of
+from tests.support.notify import NEXT_WEEK, WEEK, Calls, Site
+from tests.support.services.mail_server import Mailbox, text_of
 
 # When the files of WEEK are expected.
 DEADLINE = datetime(2021, 1, 4, 9, tzinfo=UTC)

@@ -21,10 +21,10 @@ from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import SmallGroups
 from python_export.publishing.target import open_target
 from python_export.variables import Channels
-from tests.python_export.conftest import failing, write_manifest
-from tests.python_export.publishing.test_export_publish import publish_file
-from tests.support.hostile_rows import draft
+from tests.support.hostile_rows import draft, failing
 from tests.support.publishing import unlock
+from tests.support.small_project import write_manifest
+from tests.support.versions import publish_file
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 CHART = {"by": "branch", "of": "loans", "title": "Loans", "heading": "Branch", "label": "Loans", "empty": "None."}

@@ -30,8 +30,17 @@ from python_export.publishing.publish import build_manifest, publish, withdraw
 from python_export.publishing.target import digest, open_target
 from python_export.publishing.versions import source_snapshot, tag_name, tag_snapshot
 from python_export.variables import Channels
-from tests.python_export.conftest import Command, source_of
-from tests.support.hostile_rows import DATASET, MONDAY, arrow_table, cell, current_source, hostile_rows, right_lines
+from tests.support.hostile_rows import (
+    DATASET,
+    MONDAY,
+    arrow_table,
+    cell,
+    current_source,
+    hostile_rows,
+    right_lines,
+    source_of,
+)
+from tests.support.in_process import Command
 from tests.support.publishing import unlock
 from tests.support.seeds import seeds
 

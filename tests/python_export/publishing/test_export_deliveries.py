@@ -6,8 +6,8 @@ from python_export.notify import index
 from python_export.publishing.manifest import next_delivery, published
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
-from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
+from tests.support.versions import publish_file
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 

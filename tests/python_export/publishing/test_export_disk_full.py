@@ -3,9 +3,6 @@
 The system itself refuses to make a file longer (RLIMIT_FSIZE, "File too large"), as it does on a full disk.
 """
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -22,21 +19,11 @@ from python_export.datasets.snapshot import Source
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target, open_target, staging
+from tests.support.disk import no_room_beyond
 from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, current_source, draft
 from tests.support.services.weed import Weed
 
 MB = 1024 * 1024
-
-
-@contextmanager
-def no_room_beyond(size: int, pid: int = 0) -> Iterator[None]:
-    """Let no file of a process, by default this one, become longer than so many bytes inside the block."""
-    soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def export(target: Target, content: str) -> int:

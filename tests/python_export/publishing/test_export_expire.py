@@ -19,9 +19,9 @@ from python_export.publishing.manifest import newest, paths
 from python_export.publishing.target import Target
 from python_export.publishing.versions import tag_snapshot
 from python_export.variables import Channels
-from tests.python_export.conftest import Command, source_of
-from tests.python_export.publishing.test_export_publish import overwrite, publish_file
-from tests.support.hostile_rows import draft, hostile_rows
+from tests.support.hostile_rows import draft, hostile_rows, source_of
+from tests.support.in_process import Command
+from tests.support.versions import overwrite, publish_file
 
 OLDEST, OLD, NEW = "2020-W51", "2020-W52", "2020-W53"
 

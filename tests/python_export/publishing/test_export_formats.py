@@ -19,9 +19,9 @@ from python_export.publishing.manifest import Column, File, Manifest, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, digest
-from tests.python_export.publishing.test_export_publish import publish_file, tree, without_folders
 from tests.support.hostile_rows import COLUMNS, SCHEMA, draft, hostile_rows, right_lines
 from tests.support.publishing import unlock
+from tests.support.versions import publish_file, tree, without_folders
 
 ALL = ("csv.gz", "parquet", "xlsx")
 TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")

@@ -17,10 +17,10 @@ from python_export.publishing.hold import FEWEST, MOST, HeldError, far_off
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import Published, WithdrawnContentError, withdraw
 from python_export.publishing.target import Target
-from tests.python_export.conftest import Command
-from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
+from tests.support.in_process import Command
 from tests.support.seeds import seeds
+from tests.support.versions import publish_file
 
 WEEK = IsoWeek(2020, 53)
 FACTORS = {"rows": Decimal(3)}

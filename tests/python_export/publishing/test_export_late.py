@@ -26,10 +26,10 @@ from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.run import Exporter
 from python_jobs.weekly import cli as weekly
-from tests.python_export.conftest import Command
-from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.hostile_rows import draft
+from tests.support.in_process import Command
 from tests.support.seeds import seeds
+from tests.support.versions import publish_content
 
 OLD, NEW = "2020-W52", "2020-W53"
 

@@ -4,14 +4,11 @@ import errno
 import hashlib
 import json
 import os
-import re
-import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from io import BytesIO
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
@@ -24,58 +21,13 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dev.stack import stack
 from python_export.csv import csv_file
-from python_export.datasets.dictionary import Field
 from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable
-from python_export.publishing.publish import Published, publish
+from python_export.publishing.publish import Published
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
-from tests.python_export.conftest import Command
 from tests.support.hostile_rows import HOSTILE_TEXTS, cell, draft
-from tests.support.publishing import unlock
-
-
-def stage(target: Target, content: str) -> Path:
-    """Return a file that is alone in its directory, ready to be published."""
-    staged = target.staging / secrets.token_hex(4) / "part-0.csv"
-    staged.parent.mkdir(parents=True)
-    staged.write_text(content)
-    return staged
-
-
-def publish_file(
-    target: Target, content: str, manifest: Manifest, fields: Iterable[Field] = (), **options: Any
-) -> Published:
-    """Publish a file of this content, which a manifest describes."""
-    return publish(target, stage(target, content), manifest, fields, target.staging / "scratch", **options)
-
-
-def publish_content(target: Target, content: str, week: str = "2020-W53", restated: str | None = None) -> Published:
-    described = replace(draft(week), restated=restated)
-    return publish_file(target, content, described, [Field("note", "", description="A text.")])
-
-
-def tree(target: Target) -> dict[str, bytes]:
-    """Return every public file."""
-    if isinstance(target, S3Target):
-        return {path: target.read(path) for path, _ in target._objects()}
-    files = (path for path in target.root.rglob("*") if path.is_file() and ".staging" not in path.parts)
-    return {str(path.relative_to(target.root)): path.read_bytes() for path in files}
-
-
-def without_folders(paths: Iterable[str]) -> set[str]:
-    """Return paths without the folders of uploads, and without the object that shows what the store can do."""
-    return {re.sub(r"/lakehouse-[0-9a-f]{16}/", "/", path) for path in paths} - {CONDITIONAL}
-
-
-def pointer(target: Target) -> dict:
-    return json.loads(target.read("events/latest.json"))
-
-
-def changes(target: Target, manifest: Manifest) -> bytes:
-    """Return changes.csv of a version, of which the manifest has the SHA-256."""
-    content = target.read(str(PurePosixPath(manifest.path, manifest.file).with_name("changes.csv")))
-    assert hashlib.sha256(content).hexdigest() == manifest.changes_sha256
-    return content
+from tests.support.in_process import Command
+from tests.support.versions import changes, overwrite, pointer, publish_content, publish_file, tree, without_folders
 
 
 def test_first_version(target: Target) -> None:
@@ -222,17 +174,6 @@ def test_keys_in_which_the_search_of_today_finds_personal_data_are_not_listed(ta
     assert second.changes_sha256 is None
     assert second.warnings == ["changes.csv is omitted, keys of v1 may hold personal data"]
     assert not [path for path in tree(target) if path.endswith("changes.csv")]
-
-
-def overwrite(target: Target, path: str, content: bytes | None) -> None:
-    """Damage what is published, as no user of it could."""
-    if isinstance(target, S3Target):
-        target.client.delete_object(Bucket=target.bucket, Key=target._key(path))
-    else:
-        unlock((target.root / path).parent)
-        (target.root / path).unlink()
-    if content is not None:
-        target.put(path, content)
 
 
 DAMAGED = {"gone": None, "cut off": b'note\n"secret\n', "another one": b"note\nsecret\n"}

@@ -7,15 +7,8 @@ import pytest
 from python_export.publishing.manifest import Withdrawn, newest, published, read
 from python_export.publishing.publish import WithdrawnContentError, withdraw
 from python_export.publishing.target import LocalTarget, Target
-from tests.python_export.conftest import failing
-from tests.python_export.publishing.test_export_publish import (
-    changes,
-    overwrite,
-    pointer,
-    publish_content,
-    tree,
-    without_folders,
-)
+from tests.support.hostile_rows import failing
+from tests.support.versions import changes, overwrite, pointer, publish_content, tree, without_folders
 
 WEEK = "events/2020-W53"
 

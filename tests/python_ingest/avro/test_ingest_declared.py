@@ -11,9 +11,9 @@ from python_common.config.settings import Settings
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import in_spark, of_spark
 from python_ingest.maintenance.status import topic_statuses
-from tests.python_ingest.avro.test_ingest_schemas import aliased
-from tests.python_ingest.avro.test_ingest_type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES, a_topic
+from tests.support.avro_versions import aliased
 from tests.support.topic_fixture import TopicFixture, new_declaration, record
+from tests.support.type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES, a_topic
 
 
 def declaring(topic: TopicFixture, **columns: str) -> TopicFixture:

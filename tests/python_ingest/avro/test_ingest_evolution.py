@@ -1,10 +1,8 @@
 """Schemas that change while a topic is landed: renamed fields, references, refusals, and when the table is touched."""
 
-import datetime as dt
 import json
 import random
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,11 +10,10 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 
 from python_ingest.kafka.consumer import RECORDS_PER_CALL
 from python_ingest.landing.batch import FIRST_LOOK
-from tests.python_ingest.avro.test_ingest_schemas import VARIANTS, a_version, aliased
+from tests.support.avro_versions import VARIANTS, a_value, a_version, aliased, without_nulls
 from tests.support.services.schema_registry import Registrations, registry_of
 from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
-MOMENT = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
 PLACES = ("place", "places", "by_name", "either", "before", "after")
 
 
@@ -299,66 +296,6 @@ def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixtu
         assert (row["place"], row["places"], row["by_name"]) == (expected, [expected], [("k", expected)])
         assert row["either"] == {"member_int": None, "member_t": expected}
     assert_columns_hold_what_bytes_encode(topic, 3)
-
-
-def a_value(rng: random.Random, schema: Any) -> tuple[Any, Any]:
-    """Return a value to be written with a schema, and what must be read of it, without NULLs."""
-    if isinstance(schema, list):
-        branch = rng.choice(schema)
-        written, read = a_value(rng, branch)
-        types = {json.dumps(member) for member in schema} - {'"null"'}
-        if branch != "null" and len(types) > 1 and types != {'"int"', '"long"'}:
-            read = {f"member_{branch if isinstance(branch, str) else branch['name']}": read}
-        return written, read
-    match schema if isinstance(schema, str) else schema["type"]:
-        case "record":
-            pairs = {field["name"]: a_value(rng, field["type"]) for field in schema["fields"]}
-            return {name: written for name, (written, _) in pairs.items()}, without_nulls(
-                {name: read for name, (_, read) in pairs.items()}
-            )
-        case "array":
-            elements = [a_value(rng, schema["items"]) for _ in range(2)]
-            return [written for written, _ in elements], [read for _, read in elements]
-        case "map":
-            written, read = a_value(rng, schema["values"])
-            return {"k": written}, without_nulls({"k": read})
-    plain = a_plain_value(rng, schema)
-    return plain, plain
-
-
-def a_plain_value(rng: random.Random, schema: Any) -> Any:
-    if isinstance(schema, str):
-        return {
-            "null": None,
-            "boolean": rng.random() < 0.5,
-            "int": rng.randrange(-(2**31), 2**31),
-            "long": rng.randrange(-(2**63), 2**63),
-            "float": rng.randrange(1000) / 2,
-            "double": rng.random(),
-            "bytes": rng.randbytes(4),
-            "string": f"text {rng.random()}",
-        }[schema]
-    match schema.get("logicalType", schema["type"]):
-        case "enum":
-            return rng.choice(schema["symbols"])
-        case "fixed":
-            return rng.randbytes(schema["size"])
-        case "decimal":
-            return Decimal(rng.randrange(-(10**10) + 1, 10**10)).scaleb(-2)
-    step = dt.timedelta(milliseconds=1) if schema["logicalType"].endswith("millis") else dt.timedelta(microseconds=1)
-    return MOMENT + rng.randrange(10**9) * step
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a value without the fields that are NULL; PyIceberg reads a NULL array or map of records as empty."""
-    if isinstance(value, list) and value and isinstance(value[0], tuple):
-        value = dict(value)
-    if isinstance(value, list):
-        return [without_nulls(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    parts_by_name = {name.replace("after", "before"): without_nulls(part) for name, part in value.items()}
-    return {name: part for name, part in parts_by_name.items() if part not in (None, [])}
 
 
 @pytest.mark.slow

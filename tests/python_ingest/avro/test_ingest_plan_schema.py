@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry import Schema
 from python_common.errors import UserError
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
-from tests.python_ingest.avro.test_ingest_schemas import aliased
+from tests.support.avro_versions import aliased
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, record
 

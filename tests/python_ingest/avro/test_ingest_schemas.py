@@ -18,29 +18,13 @@ from python_ingest.bronze.column_types import exact, of_avro, reader_schema, wid
 from python_ingest.bronze.columns import landed_record
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.spark_types import children, in_spark, of_spark
+from tests.support.avro_versions import VARIANTS, a_version, aliased, merged
 from tests.support.topic_fixture import record
-
-
-def merged(*versions: Any) -> tuple[StructType, list[Any]]:
-    """Return the columns of versions merged one after the other, and their expanded schemas."""
-    known, state = Versions(), SchemaState()
-    for number, version in enumerate(versions):
-        writer = with_column_names(known, expand_schema(json.dumps(version)))
-        known, state = known.with_version(writer), state.with_writer("value", number, writer)
-    return state.columns, list(state.writers["value"].values())
 
 
 def types(columns: IcebergType) -> dict[str, str]:
     """Return the fields of a struct with their types in Spark."""
     return {name: in_spark(column) for name, column in children(columns).items()}
-
-
-def aliased(schema: Any, **aliases: list[str]) -> Any:
-    """Return a record schema with aliases of some of its fields."""
-    fields = [
-        field | ({"aliases": aliases[field["name"]]} if field["name"] in aliases else {}) for field in schema["fields"]
-    ]
-    return schema | {"fields": fields}
 
 
 def test_the_columns_hold_every_field_of_every_version_in_any_order() -> None:
@@ -52,39 +36,6 @@ def test_the_columns_hold_every_field_of_every_version_in_any_order() -> None:
     expected = {"id": "bigint", "price": "double", "code": "string", "nested": "struct<`x`: int>"}
     for order in permutations(versions):
         assert types(merged(*order)[0]) == expected
-
-
-VARIANTS: dict[str, list[Any]] = {
-    "number": ["int", "long", ["null", "int"], ["int", "long"]],
-    "ratio": ["float", ["double", "null"]],
-    "text": ["string", *({"type": "enum", "name": "e", "symbols": symbols} for symbols in (["A", "B"], ["B", "C"]))],
-    "blob": ["bytes", *({"type": "fixed", "name": "f", "size": size} for size in (3, 5))],
-    "at": [{"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros")],
-    "price": [
-        {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
-        {"type": "fixed", "name": "d", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 2},
-    ],
-    "union": [["int", "string"], ["string", "null", "long"], ["null", "boolean", "int"]],
-    "late": ["null", ["null", "string"]],
-}
-
-
-def a_version(rng: random.Random, depth: int = 2) -> Any:
-    """Return a record schema whose fields are some of VARIANTS, in any order and one name with an alias."""
-    fields = {name: rng.choice(VARIANTS[name]) for name in rng.sample(sorted(VARIANTS), 3)}
-    if depth:
-        below = a_version(rng, depth - 1)
-        fields |= rng.choice(
-            [
-                {"place": below},
-                {"places": {"type": "array", "items": below}},
-                {"by_name": {"type": "map", "values": ["null", below]}},
-                {"either": ["int", below]},
-            ]
-        )
-    renamed = rng.choice(["before", "after"])
-    version = record("r", **fields, **{renamed: rng.choice(["int", "long"])}) | {"namespace": f"depth{depth}"}
-    return aliased(version, after=["before"])
 
 
 def plain(column: IcebergType) -> Any:

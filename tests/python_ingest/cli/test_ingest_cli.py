@@ -15,7 +15,7 @@ from python_common.errors import UserError
 from python_ingest.bronze.commit import Landed
 from python_ingest.cli.ingest import _print_summary
 from python_ingest.landing.run import Options, Reporter, TopicResult
-from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import Messages, TopicFixture, assert_exactly_once, produce, record
 

@@ -21,7 +21,7 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.registry import Registry
 from python_ingest.verify.compare import verify_topic
-from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.services.secured import (
     PASSWORD,
     USER,

@@ -4,8 +4,6 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +23,9 @@ from python_ingest.kafka.registry import Registry
 from python_ingest.landing.run import Options
 from python_ingest.landing.schemas import TopicSchemas
 from tests.support.services.http_server import Handler, serving
+from tests.support.services.schema_registry import registry_answering
 from tests.support.topic_fixture import TopicFixture, record
 
-SILENCE: tuple[int, dict] = (0, {})
 NOWHERE = "127.0.0.1:1"
 
 
@@ -35,28 +33,6 @@ NOWHERE = "127.0.0.1:1"
 def test_spark_starts_from_the_class_archive(spark: SparkSession) -> None:
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text()
-
-
-@contextmanager
-def registry_answering(*answers: tuple[int, dict], subject: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Serve HTTP answers in turn, the last one again and again; yield the URL and the paths asked for. Every schema is
-    registered under one subject."""
-    asked: list[str] = []
-
-    class Answering(Handler):
-        def do_GET(self) -> None:
-            if "/versions" in self.path:
-                self.answer(200, json.dumps([{"subject": subject, "version": 1}]).encode())
-                return
-            status, body = answers[min(len(asked), len(answers) - 1)]
-            asked.append(self.path)
-            if (status, body) == SILENCE:
-                time.sleep(2)
-                return
-            self.answer(status, json.dumps(body).encode())
-
-    with serving(Answering) as url:
-        yield url, asked
 
 
 def registry_at(url: str, offline_settings: Settings, wait: float = 10) -> Registry:

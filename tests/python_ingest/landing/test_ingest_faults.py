@@ -43,9 +43,9 @@ from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing import batch, run, timestamp_overflow
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
-from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.python_ingest.kafka.test_ingest_services import SILENCE, registry_answering
+from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.race import until
+from tests.support.services.schema_registry import SILENCE, registry_answering
 from tests.support.topic_fixture import (
     SALE,
     Messages,

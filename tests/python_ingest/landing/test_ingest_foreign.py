@@ -16,7 +16,7 @@ from python_ingest.kafka.registry import Registry
 from python_ingest.landing.schemas import TopicSchemas
 from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
-from tests.python_ingest.avro.test_ingest_schemas import a_version
+from tests.support.avro_versions import a_version
 from tests.support.services.http_server import Handler, serving
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
 

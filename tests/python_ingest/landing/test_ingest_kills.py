@@ -18,7 +18,7 @@ import pytest
 from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options
 from python_ingest.maintenance.maintain import Retention
-from tests.conftest import LAKEHOUSE, run_lakehouse
+from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.seeds import SEED
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, assert_sorted, laid_out, produce
 

@@ -26,7 +26,7 @@ from python_ingest.landing.run import Options
 from python_ingest.verify.compare import verify_topic
 from python_jobs.weekly import steps
 from python_jobs.weekly.steps import Job
-from tests.conftest import LAKEHOUSE
+from tests.support.commands import LAKEHOUSE
 from tests.support.race import until
 from tests.support.topic_fixture import SALE, Messages, TopicFixture, declared_in, new_declaration, produce
 

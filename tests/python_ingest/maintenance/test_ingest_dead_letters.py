@@ -10,34 +10,11 @@ from pyspark.sql import DataFrame
 from python_common.errors import UserError
 from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
+from tests.support.dead_letters import land_dead_letters, register_late, schema
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, record
 
 CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
-
-
-def schema(topic: TopicFixture, name: str) -> dict[str, Any]:
-    """Return a schema with another text, and so another id."""
-    return record(name, id="int") | {"doc": topic.name}
-
-
-def land_dead_letters(topic: TopicFixture) -> int:
-    """Land 3 good records, 6 whose schema is not registered yet, and 1 of foreign bytes; return the missing id."""
-    good = topic.register(schema(topic, "good"))
-    missing = topic.register(schema(topic, "probe")) + 1
-    for index in range(9):
-        value = topic.encode(good, {"id": index})
-        if index >= 3:
-            value = b"\x00" + missing.to_bytes(4, "big") + value[5:]
-        topic.produce(value, index % 3, key=str(index).encode(), headers={"trace": b"t"})
-    topic.produce(b"foreign bytes", 1)
-    result = topic.land_well()
-    assert (result.records, result.dead_letters) == (10, 7)
-    return missing
-
-
-def register_late(topic: TopicFixture, missing: int) -> None:
-    assert topic.register(schema(topic, "late")) == missing, "another schema was registered in between"
 
 
 def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(

@@ -35,7 +35,7 @@ from python_ingest.maintenance.maintain import Retention
 from python_ingest.maintenance.purge import Purged, erased_at, purge_table
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.maintenance.status import topic_statuses
-from tests.python_ingest.maintenance.test_ingest_dead_letters import land_dead_letters, register_late
+from tests.support.dead_letters import land_dead_letters, register_late
 from tests.support.erased_rows import PERSON, assert_verified, erased, produce
 from tests.support.topic_fixture import Messages, TopicFixture
 

@@ -11,8 +11,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from python_ingest.kafka.message import schema_id
 from python_ingest.verify.aliases import renamed
 from python_ingest.verify.avro_values import NotCompared, Reader, Unreadable
-from tests.python_ingest.avro.test_ingest_evolution import a_value, without_nulls
-from tests.python_ingest.avro.test_ingest_schemas import a_version, merged
+from tests.support.avro_versions import a_value, a_version, merged, without_nulls
 from tests.support.evolutions import encode
 from tests.support.topic_fixture import record
 

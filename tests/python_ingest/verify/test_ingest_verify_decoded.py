@@ -27,9 +27,9 @@ from python_ingest.verify import report as verify_report
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Sample
 from python_jobs.weekly import steps
-from tests.python_ingest.avro.test_ingest_type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
+from tests.support.type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES
 
 ROUNDS = 3
 

@@ -28,9 +28,9 @@ from python_ingest.maintenance import erase
 from python_ingest.maintenance.erase import Person, everyone
 from python_jobs.erase import published
 from python_jobs.erase.published import PersonColumns, clean, find, person_columns, pseudonyms
-from tests.python_export.publishing.test_export_publish import publish_file
 from tests.support.hostile_rows import draft
 from tests.support.topic_fixture import new_declaration
+from tests.support.versions import publish_file
 
 PERSON = Person("shop.customer", " 42 ")
 CUSTOMERS = {"note": ["shop.customer"]}

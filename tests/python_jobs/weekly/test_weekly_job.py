@@ -29,11 +29,11 @@ from python_export.publishing.target import open_target
 from python_export.readiness.issues import Withheld
 from python_jobs.weekly import cli, history, job
 from python_jobs.weekly.steps import STEPS, Job
-from tests.python_export.conftest import write_manifest
-from tests.python_export.notify.conftest import dead_smtp, mail_server, text_of
 from tests.support.hostile_rows import draft
 from tests.support.publishing import publish_content
 from tests.support.race import until
+from tests.support.services.mail_server import dead_smtp, mail_server, text_of
+from tests.support.small_project import write_manifest
 
 WEEK = IsoWeek(2020, 53)
 
