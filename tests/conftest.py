@@ -31,6 +31,7 @@ from python_dev.stack.temporary import own_environment
 from tests.support.commands import run_dbt_well, run_lakehouse, started
 from tests.support.services.weed import Weed, running_weed
 
+TESTS = Path(__file__).parent
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
 # Fixtures whose tests are no unit tests: they start services, dbt, or processes that wait for each other.
@@ -42,8 +43,9 @@ SERVICES = {
 
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"test_review": 20, "cluster": 15, "small lake": 15, "test_state": 10, "upgrade": 10, "lowest": 8, "highest": 8},
-    **{"killed job": 7, "test_increments": 6, "test_data": 5, "test_ingest_kills": 4, "test_overrides": 4},
+    **{"python_dev/review/test_run": 20, "cluster": 15, "small lake": 15, "models/test_state": 10, "upgrade": 10},
+    **{"lowest": 8, "highest": 8, "killed job": 7, "models/test_increments": 6, "python_dev/review/test_data": 5},
+    **{"python_ingest/landing/test_run_kills": 4, "models/test_overrides": 4},
 }
 
 
@@ -64,7 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(tier(item))
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else item.path.stem))
+            module = str(item.path.relative_to(TESTS).with_suffix(""))
+            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else module))
     items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
     if part := config.getoption("--part"):
         number, of = map(int, part.split("/"))

@@ -28,7 +28,7 @@ def without_times(log: str) -> str:
 
 
 def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as `run_lakehouse` does; `test_console.py` and `test_ingest_cli.py` start real ones."""
+    """Run a command as `run_lakehouse` does; `python_jobs/test_cli.py` and `cli/test_ingest.py` start real ones."""
     result = CliRunner().invoke(cli.app, arguments)
     errors = without_times(result.stderr)
     if isinstance(result.exception, UserError):
