@@ -11,7 +11,6 @@ from python_common.config.settings import Settings
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import in_spark, of_spark
 from python_ingest.maintenance.status import topic_statuses
-from tests.support.avro_versions import aliased
 from tests.support.topic_fixture import TopicFixture, new_declaration, record
 from tests.support.type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES, a_topic
 
@@ -61,59 +60,6 @@ def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the
     missing.land_well()
     assert [(row["y"], row["kafka_key"]) for row in missing.rows()] == [(5, None)]
     assert missing.table().properties["lakehouse.topic-id"]
-
-
-@pytest.mark.slow
-def test_a_declared_type_is_the_least_a_column_holds(topic: TopicFixture) -> None:
-    first = topic.register(record("sale", id="int", place=record("p", city="string"), wide="long"))
-    topic.produce(topic.encode(first, {"id": 1, "place": {"city": "c"}, "wide": 2**40}))
-    topic.land_well()
-    topic = declaring(topic, ID="bigint", place="struct<zip: int, city: string>", wide="int", later="array<string>")
-    second = topic.register(record("sale", id="int", place=["null", record("p", city="string")], other=["null", "int"]))
-    topic.produce(topic.encode(second, {"id": 2, "place": {"city": "d"}, "other": 9}))
-    topic.produce(topic.encode(second, {"id": 3, "place": None, "other": 9}))
-    unfit = topic.register(record("sale", id="int", later="string"))
-    topic.produce(topic.encode(unfit, {"id": 4, "later": "now"}))
-    assert topic.land_well().dead_letters == 1
-    assert types(topic) == {
-        "id": "bigint",
-        "place": "struct<city:string,zip:int>",
-        "wide": "bigint",
-        "kafka_key": "string",
-        "later": "array<string>",
-        "other": "int",
-    }
-    rows = topic.spark.table(f"lake.{topic.declaration.identifier}").orderBy("kafka_offset").collect()
-    assert [(row.id, row.place and tuple(row.place), row.wide, row.later, row.other) for row in rows] == [
-        (1, ("c", None), 2**40, None, None),
-        (2, ("d", None), None, None, 9),
-        (3, None, None, None, 9),
-        (None, None, None, None, None),
-    ]
-    assert rows[3].decode_error == (
-        f"incompatible_schema: schema id {unfit}, later: string does not fit the column's type array<string>"
-    )
-    assert topic.verify().issues == []
-
-
-def test_a_source_that_declares_what_the_table_cannot_be_stops_its_topic(topic: TopicFixture) -> None:
-    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
-    topic.produce(value)
-    topic.land_well()
-    topic.produce(value)
-    result = declaring(topic, id="string").land()
-    assert "cannot have a column that its source declares: id: string does not fit" in str(result.error)
-    assert topic.land_well().records == 1
-
-
-def test_a_field_whose_alias_is_declared_lands_in_the_declared_column(topic: TopicFixture) -> None:
-    topic = declaring(topic, order_id="bigint", place="struct<zip: string>")
-    renamed = record("sale", orderid="int", place=aliased(record("p", postcode="string"), postcode=["zip"]))
-    topic.produce(
-        topic.encode(topic.register(aliased(renamed, orderid=["order_id"])), {"orderid": 1, "place": {"postcode": "z"}})
-    )
-    topic.land_well()
-    assert [(row["order_id"], row["place"]) for row in topic.rows()] == [(1, {"zip": "z"})]
 
 
 def test_a_declared_key_has_its_type_before_the_first_key_and_one_that_does_not_fit_is_null(

@@ -44,20 +44,6 @@ def test_a_field_renamed_with_an_alias_keeps_its_column(topic: TopicFixture) -> 
     assert sales(topic) == [landed_new, landed_old, landed_new, (3, {"code": "z", "zone": None}), landed_old]
 
 
-def test_a_field_renamed_without_an_alias_is_refused(topic: TopicFixture) -> None:
-    nested, renamed = record("p", zip="string"), record("p", code="string")
-    name = f"sale_{topic.declaration.table}"
-    first = topic.register(record(name, a="int", place=nested))
-    topic.produce(topic.encode(first, {"a": 1, "place": {"zip": "x"}}))
-    topic.produce(topic.encode(topic.register(record(name, b="long", place=nested)), {"b": 2, "place": {"zip": "x"}}))
-    topic.produce(topic.encode(topic.register(record(name, a="int", place=renamed)), {"a": 3, "place": {"code": "x"}}))
-    topic.produce(topic.encode(first, {"a": 4, "place": {"zip": "y"}}))
-    assert topic.land_well().dead_letters == 2
-    assert sales(topic) == [(1, {"zip": "x"}), (None, None), (None, None), (4, {"zip": "y"})]
-    errors = [row["decode_error"].partition(", ")[2] for row in topic.rows() if row["decode_error"]]
-    assert errors == ["a: renamed to b without an alias", "place.zip: renamed to code without an alias"]
-
-
 def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture) -> None:
     first = topic.encode(topic.register(record("sale", a="int")), {"a": 1})
     second = topic.encode(topic.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
@@ -67,16 +53,6 @@ def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture
     result = topic.land_well()
     assert (result.batches, result.dead_letters) == (1, 0)
     assert sales(topic)[-2:] == [(1, None), (2, 2)]
-
-
-@pytest.mark.slow
-def test_an_older_version_that_comes_late_is_no_narrowing(topic: TopicFixture) -> None:
-    name = f"sale_{topic.declaration.table}"
-    old, new = (topic.register(record(name, a=kind)) for kind in ("int", "long"))
-    for schema_id in (new, old):
-        topic.produce(topic.encode(schema_id, {"a": 1}))
-        assert topic.land_well().dead_letters == 0
-    assert sales(topic) == [(1,), (1,)]
 
 
 def test_a_field_dropped_and_added_again_is_one_column(topic: TopicFixture) -> None:
@@ -228,44 +204,6 @@ def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture, schem
     rows = topic.rows()
     assert [row["kafka_key"] for row in rows] == [None, None, None, key, None]
     assert [row["key_schema_id"] for row in rows] == [None, None, 0x7FFFFF00, key_id, None]
-
-
-def as_text(key: bytes) -> str | None:
-    """Return a key as text, if it is that: a schema id may be valid UTF-8 by chance, and then so is the key."""
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def test_foreign_bytes_in_a_key_cost_no_row_in_any_format(topic: TopicFixture) -> None:
-    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
-    key_id = topic.register(record("sale_key", id="int", name="string"), side="key")
-    good = topic.encode(key_id, {"id": 7, "name": "n"})
-    keys = [
-        good,
-        b"",
-        b"\x00",
-        b"\xff\xfe\xfd\xfc\xfb\xfa",
-        good[:-1],
-        good[:5] + b"\xff" * 9,
-        good[:6] + b"\x04\xff\xff",
-    ]
-    for key in keys:
-        topic.produce(value, key=key)
-    decoded = {
-        "bytes": keys,
-        "avro": [{"id": 7, "name": "n"}] + [None] * 6,
-        "string": [as_text(key) for key in keys],
-    }
-    for key_format, expected in decoded.items():
-        declared = topic.declaring(key=key_format, table=f"{topic.declaration.table}_{key_format}")
-        assert declared.land_well().dead_letters == 0
-        rows = declared.rows()
-        assert [row["kafka_raw_key"] for row in rows] == keys
-        assert [row["kafka_key"] for row in rows] == expected
-        assert {row["id"] for row in rows} == {1}
-        assert_columns_hold_what_bytes_encode(declared, len(rows))
 
 
 def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixture) -> None:

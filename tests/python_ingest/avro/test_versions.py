@@ -160,6 +160,15 @@ def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() ->
         assert [path for path, _ in omitted_fields(writer)] == omitted
 
 
+def test_a_field_whose_alias_is_declared_has_the_declared_name() -> None:
+    renamed = record("sale", orderid="int", place=aliased(record("p", postcode="string"), postcode=["zip"]))
+    declared = of_spark("struct<order_id: bigint, place: struct<zip: string>>")
+    schema = json.dumps(aliased(renamed, orderid=["order_id"]))
+    writer = with_column_names(Versions(), expand_schema(schema), declared)
+    assert list(fields(writer)) == ["order_id", "place"]
+    assert list(fields(not_null(fields(writer)["place"]["type"]))) == ["zip"]
+
+
 ENUM, FIXED = {"type": "enum", "name": "e", "symbols": ["A"]}, {"type": "fixed", "name": "f", "size": 2}
 
 

@@ -171,6 +171,19 @@ def test_versions_of_a_record_that_may_be_null_are_compared(of_topic: Any) -> No
     assert "long cannot become int" in str(reasons[2])
 
 
+@pytest.mark.parametrize("naming", ["record", "topic_record"])
+def test_subjects_may_be_named_after_records(of_topic: Any, naming: str) -> None:
+    topic = of_topic(naming)
+    name = topic.declaration.topic
+    sale = record("sale", id="int") | {"namespace": "shop.events"}
+    topic.registrations.register(
+        1, sale, f"{name}-shop.events.sale" if naming == "topic_record" else "shop.events.sale"
+    )
+    topic.registrations.register(2, sale | {"name": "other"}, f"{name}-value")
+    reasons, _ = topic.outcome([[1, 2]])
+    assert reasons == {1: None, 2: f"foreign_schema: schema id 2 belongs to {name}-value"}
+
+
 def test_an_alias_of_one_type_moves_no_field_of_another(of_topic: Any) -> None:
     topic = of_topic("topic_record")
     placed = record("Placed") | {"fields": [{"name": "total", "type": "int", "aliases": ["amount"]}]}

@@ -10,7 +10,7 @@ from confluent_kafka.schema_registry import Schema
 
 from python_ingest.avro.versions import Versions
 from python_ingest.avro.walk import IncompatibleSchema
-from python_ingest.declare.spark_types import NO_COLUMNS
+from python_ingest.declare.spark_types import NO_COLUMNS, of_spark, struct
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered
 from python_ingest.landing.schemas import check_compatibility
@@ -19,6 +19,7 @@ from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, record
 
 Fields = dict[str, tuple[str, bool]]
+LATER = record("sale", later="string")
 DEFAULTS = {"int": 0, "string": "", "double": 0.5}
 
 
@@ -48,6 +49,15 @@ def notes_of(before: Any, after: Any, *allow: str) -> tuple[str, ...]:
         "value", declaration, NO_COLUMNS, versions, versions, versions, Registered("AVRO", json.dumps(after))
     )
     return notes
+
+
+def test_a_field_that_does_not_fit_its_declared_column_is_refused() -> None:
+    columns = struct({"later": of_spark("array<string>")})
+    declaration = Declaration("t", "s", "t", "string", "dead_letter")
+    with pytest.raises(IncompatibleSchema, match=r"^later: string does not fit the column's type array<string>$"):
+        check_compatibility(
+            "value", declaration, columns, Versions(), Versions(), Versions(), Registered("AVRO", json.dumps(LATER))
+        )
 
 
 def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:

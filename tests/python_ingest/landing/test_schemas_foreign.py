@@ -92,20 +92,6 @@ def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(topic: To
     )
 
 
-@pytest.mark.parametrize("strategy", ["record", "topic_record"])
-def test_subjects_may_be_named_after_records(topic: TopicFixture, strategy: str) -> None:
-    topic = topic.declaring(subject=strategy)
-    prefix = f"{topic.name}-" if strategy == "topic_record" else ""
-    event = sale(topic) | {"namespace": "shop.events"}
-    name = f"shop.events.{event['name']}"
-    topic.produce(topic.encode(topic.register_under(f"{prefix}{name}", event), {"id": 1, "note": "n"}))
-    other = event | {"name": f"{event['name']}_other"}
-    wrong = topic.register(other)
-    topic.produce(topic.encode(wrong, {"id": 2, "note": "n"}))
-    topic.land_well()
-    assert errors(topic) == [None, f"foreign_schema: schema id {wrong} belongs to {topic.name}-value"]
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [
