@@ -93,16 +93,6 @@ def away(weed: Weed) -> Iterator[None]:
         coming.join()
 
 
-def test_a_postgresql_that_was_restarted_between_two_commands_is_asked_again(
-    settings: Settings, postgres: Postgres
-) -> None:
-    catalog = load_catalog(settings)
-    TABLE.change(catalog, lambda rows: {**rows, **noted("before")})
-    postgres.stop()
-    postgres.start()
-    assert TABLE.change(catalog, lambda rows: {**rows, **noted("after")}).keys() == {"before", "after"}
-
-
 def test_a_postgresql_that_is_restarted_during_a_change_loses_and_doubles_nothing(
     settings: Settings, postgres: Postgres
 ) -> None:

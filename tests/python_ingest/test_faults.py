@@ -29,7 +29,6 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from python_common import private_files
-from python_common.catalog import catalog
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.process import Service, free_ports
@@ -423,34 +422,6 @@ def locked_catalog(settings: Settings, seconds: float = 0) -> Iterator[None]:
             release.join()
         else:
             other.execute("rollback")
-
-
-@pytest.mark.slow
-def test_a_damaged_or_missing_metadata_file_is_named(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "RETRY_SECONDS", 0.0)
-    produce(topic, 6)
-    topic.land_well()
-    produce(topic, 6)
-    table = topic.table()
-    (manifest,) = table.current_snapshot().manifests(table.io)
-    files = {
-        table.metadata_location: table.metadata_location,
-        table.current_snapshot().manifest_list: table.current_snapshot().manifest_list,
-        manifest.manifest_path: manifest.manifest_path,
-    }
-    for location, named in files.items():
-        file = Path(location.removeprefix("file:"))
-        content = file.read_bytes()
-        for damaged in (content[: len(content) // 2], b"", None):
-            file.unlink() if damaged is None else file.write_bytes(damaged)
-            # As in a process that has just started.
-            catalog._in_file.cache_clear()
-            result = topic.land()
-            assert (result.records, str(result.error).startswith(named)) == (0, True), result.error
-            assert "is missing or damaged" in str(result.error)
-        file.write_bytes(content)
-    assert topic.land_well().records == 6
-    assert_exactly_once(topic, 12)
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -125,21 +125,6 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     assert second.rest() == ["first", "ready", "second"]
 
 
-@pytest.mark.slow
-def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start_machine: Start) -> None:
-    first = start_machine("first", WORK_IN_STEPS)
-    first.ready()
-    first.stop()
-    second = start_machine("second", WORK_IN_STEPS)
-    second.go()
-    second.go()
-    assert second.rest()[-1] == "second"
-    first.go()
-    first.wake()
-    [error] = first.rest()
-    assert "and another run has had it since" in error
-
-
 def test_a_stopped_machine_that_no_other_waited_for_goes_on(start_machine: Start) -> None:
     first = start_machine("first", WORK_IN_STEPS)
     first.ready()

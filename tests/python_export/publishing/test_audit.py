@@ -134,17 +134,6 @@ ALONE: Plants = {
         lambda at: (at / CSV).write_bytes((at / CSV).read_bytes()[:-60]),
         ("bytes instead of", "SHA-256", "pyarrow cannot read the file", "differs from the table"),
     ),
-    "row removed": (
-        lambda at: (at / CSV).write_bytes(without_row(right_lines()).encode()),
-        (
-            f"pyarrow reads {ROWS - 1} rows instead of {ROWS}",
-            "1 keys missing",
-        ),
-    ),
-    "row doubled": (
-        lambda at: (at / CSV).write_bytes(("\n".join([*right_lines(), right_lines()[-1]]) + "\n").encode()),
-        (f"reads {ROWS + 1} rows instead of {ROWS}", "1 keys more than once"),
-    ),
     "file and manifest edited alike": (edit_consistently, ("1 cells of note",)),
     "manifest of another version": (lambda at: edit_manifest(at, version=2), ("the manifest is that of",)),
     "snapshot unknown": (lambda at: edit_manifest(at, source_snapshot_id="1"), ("no longer has the snapshot",)),

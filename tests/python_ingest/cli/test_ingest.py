@@ -72,24 +72,6 @@ def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(topic: Topic
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_away_is_one_line(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
-        "SCHEMA_REGISTRY_URL": "http://127.0.0.1:1",
-        "LAKEHOUSE_WAREHOUSE": str(tmp_path),
-        "LAKEHOUSE_CATALOG_URI": f"jdbc:sqlite:{tmp_path}/catalog.db",
-    }.items():
-        monkeypatch.setenv(name, value)
-    # A machine that only ingests has neither; nor is there an env file.
-    for name in ("LAKEHOUSE_EXPORT_ROOT", "LAKEHOUSE_PII_KEY_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    result = run_lakehouse("ingest", "run", "--wait", "300ms", "--models", str(models_dir))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert re.fullmatch(r"error: Kafka at 127.0.0.1:1 does not answer \(\w+\)\. Check [^\n]+\n", result.stderr)
-
-
-@pytest.mark.slow
 def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
     topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
