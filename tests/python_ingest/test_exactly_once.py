@@ -1,5 +1,7 @@
 """Every offset exactly once: restarts, kills, two writers, maintenance, and topics that changed behind the table."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,9 +25,10 @@ from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.landing.batch import BatchPlan, SparkFailed
-from python_ingest.landing.run import Options
+from python_ingest.landing.run import Ingester, Options, TopicResult
 from tests.support.topic_fixture import (
     SALE,
+    Messages,
     TopicFixture,
     assert_exactly_once,
     assert_position_is_that_of_the_files,
@@ -150,6 +153,26 @@ def test_of_two_first_writers_one_is_refused(topic: TopicFixture) -> None:
         other.land(topic.table(), first)
     topic.land_well()
     assert_exactly_once(topic, 6)
+
+
+@pytest.mark.slow
+def test_two_ingesters_at_once_land_each_offset_once(topic: TopicFixture) -> None:
+    produce(topic, 60)
+    heard = [Messages(), Messages()]
+    ingesters = [topic.ingester(Options(max_records=10, wait=10), messages=messages) for messages in heard]
+    start = threading.Barrier(2)
+
+    def work(ingester: Ingester) -> TopicResult:
+        start.wait()
+        (result,) = ingester.catch_up([topic.declaration])
+        return result
+
+    with ThreadPoolExecutor(2) as pool:
+        results = [*pool.map(work, ingesters)]
+    assert [result.error for result in results] == [None, None]
+    assert sum(result.records for result in results) == 60
+    assert any("nothing was committed" in note for messages in heard for note in messages.notes)
+    assert_exactly_once(topic, 60)
 
 
 def test_a_table_that_another_process_changes_while_it_is_bound_is_planned_again(

@@ -114,6 +114,11 @@ def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> N
     assert [list(fields(writer)) for writer in writers] == [[first]] * 3
 
 
+def test_a_field_dropped_and_added_again_is_one_column() -> None:
+    columns, _ = merged(record("r", a="int", b="int"), record("r", a="int"), record("r", b=["null", "long"], a="int"))
+    assert types(columns) == {"a": "int", "b": "bigint"}
+
+
 def test_an_alias_between_two_columns_joins_nothing() -> None:
     columns, (_, _, third) = merged(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
     assert (list(types(columns)), list(fields(third))) == (["a", "b"], ["b"])

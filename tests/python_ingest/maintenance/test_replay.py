@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
 from python_common.errors import UserError
 from python_ingest.maintenance import replay
@@ -60,6 +61,30 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: Topi
     topic.produce(topic.encode(missing, {"id": 9}))
     assert topic.land_well().records == 1
     assert max(row["ingest_batch"] for row in topic.rows()) == 3
+
+
+@pytest.mark.slow
+def test_a_replay_that_another_commit_overtakes_starts_again_under_another_number(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = land_dead_letters(topic)
+    register_late(topic, missing)
+    planned = replay._as_records
+    overtaken = []
+
+    def land_meanwhile(dead: DataFrame) -> DataFrame:
+        if not overtaken:
+            topic.produce(topic.encode(missing, {"id": 9}))
+            overtaken.append(topic.land_well().records)
+        return planned(dead)
+
+    monkeypatch.setattr(replay, "_as_records", land_meanwhile)
+    assert replay.replay(topic.batch_writer(), None) == Replayed(7, 6)
+    assert overtaken == [1]
+    numbers = {row["id"]: row["ingest_batch"] for row in topic.rows() if row["decode_error"] is None}
+    assert numbers == {0: 1, 1: 1, 2: 1, 9: 2} | dict.fromkeys(range(3, 9), 3)
+    assert list(topic.table().refs()) == ["main"]
+    assert topic.verify().issues == []
 
 
 def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, ingest: Lakehouse) -> None:
