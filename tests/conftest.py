@@ -14,8 +14,6 @@ import gc
 import os
 import pickle
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,17 +22,16 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
-from python_common.config.settings import Settings, from_environment
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from python_common.spark.spark_conf import session
 from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dev.stack.temporary import own_environment
-from tests.support import forked
-from tests.support.in_process import without_times
+from tests.support.commands import run_dbt_well, run_lakehouse, started
 from tests.support.services.weed import Weed, running_weed
 
-LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+TESTS = Path(__file__).parent
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
 # Fixtures whose tests are no unit tests: they start services, dbt, or processes that wait for each other.
@@ -46,8 +43,9 @@ SERVICES = {
 
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"test_review": 20, "cluster": 15, "small lake": 15, "test_state": 10, "upgrade": 10, "lowest": 8, "highest": 8},
-    **{"killed job": 7, "test_increments": 6, "test_data": 5, "test_ingest_kills": 4, "test_overrides": 4},
+    **{"python_dev/review/test_run": 20, "cluster": 15, "small lake": 15, "models/test_state": 10, "upgrade": 10},
+    **{"lowest": 8, "highest": 8, "killed job": 7, "models/test_increments": 6, "python_dev/review/test_data": 5},
+    **{"python_ingest/landing/test_run_kills": 4, "models/test_overrides": 4},
 }
 
 
@@ -68,7 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(tier(item))
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else item.path.stem))
+            module = str(item.path.relative_to(TESTS).with_suffix(""))
+            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else module))
     items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
     if part := config.getoption("--part"):
         number, of = map(int, part.split("/"))
@@ -106,30 +105,6 @@ def tier(item: pytest.Item) -> str:
     on_s3 = "s3" in getattr(item, "callspec", SimpleNamespace(params={})).params.values()
     uses_service = on_s3 or SERVICES & {*getattr(item, "fixturenames", ())}
     return "stack" if uses_service or item.get_closest_marker("stack") else "unit"
-
-
-def run_lakehouse(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
-    """Run the console command as a user does; its log is returned without times. The caller looks at the exit code."""
-    finished = subprocess.run(
-        [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    finished.stderr = without_times(finished.stderr)
-    return finished
-
-
-def run_dbt(
-    *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 900, **env: str
-) -> subprocess.CompletedProcess[str]:
-    """Run dbt with the project's profile; the caller looks at the exit code."""
-    arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))
-    return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
-
-
-def run_dbt_well(*arguments: str, directory: Path = PROJECT_ROOT, **env: str) -> str:
-    """Run dbt as `run_dbt` does, fail the test with the end of its output if dbt fails, and return the output."""
-    finished = run_dbt(*arguments, directory=directory, **env)
-    assert finished.returncode == 0, finished.stdout[-3000:]
-    return finished.stdout
 
 
 @pytest.fixture(scope="session")
@@ -219,11 +194,3 @@ def spark(services: Settings) -> Iterator[SparkSession]:
 def stack(services: Settings) -> Settings:
     """The complete stack: the Thrift server too."""
     return started()
-
-
-def started(*only: str) -> Settings:
-    """Start services, by default all, and let the environment name them."""
-    started = run_lakehouse("stack", "up", *only)
-    assert started.returncode == 0, started.stderr
-    os.environ.update(read_env_file(env_file()))
-    return from_environment()

@@ -20,9 +20,9 @@ from python_common.config.settings import Settings
 from python_common.failure import to_user_error
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.services.postgres import Postgres
 from tests.support.services.weed import Weed, running_weed
+from tests.support.versions import publish_content
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,6 @@ def away(weed: Weed) -> Iterator[None]:
         yield
     finally:
         coming.join()
-
-
-def test_a_postgresql_that_was_restarted_between_two_commands_is_asked_again(
-    settings: Settings, postgres: Postgres
-) -> None:
-    catalog = load_catalog(settings)
-    TABLE.change(catalog, lambda rows: {**rows, **noted("before")})
-    postgres.stop()
-    postgres.start()
-    assert TABLE.change(catalog, lambda rows: {**rows, **noted("after")}).keys() == {"before", "after"}
 
 
 def test_a_postgresql_that_is_restarted_during_a_change_loses_and_doubles_nothing(

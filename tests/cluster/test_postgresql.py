@@ -8,8 +8,6 @@ from sqlalchemy.exc import OperationalError
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.failure import to_user_error
-from python_common.locks.lease import Lease
-from tests.support.machines import WORK_IN_STEPS, Machine
 from tests.support.race import IDS, committed_at_once, ids
 from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
 
@@ -61,36 +59,6 @@ def test_of_commits_at_once_one_wins(settings: Settings) -> None:
     won, committed = committed_at_once(load_catalog(settings), "bronze.t", writers=6)
     assert committed == won
     assert won
-
-
-def test_one_machine_at_a_time_has_the_lease(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Lease(load_catalog(settings), "weekly", "test")
-    assert mine.take() is None
-    monkeypatch.setattr("socket.gethostname", lambda: "another")
-    other = Lease(load_catalog(settings), "weekly", "test")
-    assert other.take() is not None
-    mine.give_back()
-    assert other.take() is None
-
-
-def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
-    settings: Settings, tmp_path: Path
-) -> None:
-    load_catalog(settings)
-    stopped = Machine(settings, "stopped", tmp_path, WORK_IN_STEPS)
-    stopped.ready()
-    stopped.stop()
-    other = Machine(settings, "other", tmp_path, WORK_IN_STEPS)
-    other.ready()
-    stopped.go()
-    stopped.wake()
-    [error] = stopped.rest()
-    assert error.startswith("This run was stopped for longer than its lease weekly of ops.leases lasts, and other:"), (
-        error
-    )
-    other.go()
-    other.go()
-    assert other.rest() == ["first", "ready", "second"]
 
 
 @pytest.mark.parametrize(

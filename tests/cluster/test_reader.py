@@ -19,7 +19,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift
-from tests.conftest import LAKEHOUSE
+from tests.support.commands import LAKEHOUSE
 from tests.support.race import until
 from tests.support.services.postgres import Postgres
 from tests.support.services.weed import READABLE, READER_BUCKET, READER_KEY, READER_SECRET, Weed

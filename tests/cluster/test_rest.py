@@ -8,11 +8,10 @@ import pytest
 
 from python_common.catalog.catalog import _on_server, load_catalog, load_table
 from python_common.config.settings import Settings
-from python_common.errors import UserError
 from python_common.failure import to_user_error
 from python_ingest.bronze import tables
 from python_ingest.declare.topics import Declaration
-from tests.conftest import run_lakehouse
+from tests.support.commands import run_lakehouse
 from tests.support.race import IDS, committed_at_once, ids
 from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
@@ -88,23 +87,6 @@ def test_a_login_warns_of_nothing(settings: Settings, recwarn: pytest.WarningsRe
     _on_server.cache_clear()
     load_catalog(settings).list_namespaces()
     assert [str(warning.message) for warning in recwarn if "OAuth2" in str(warning.message)] == []
-
-
-def test_a_store_that_is_away_is_not_called_damaged(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = load_catalog(settings)
-    catalog.create_namespace_if_not_exists("bronze")
-    name = f"bronze.away_{uuid4().hex}"
-    catalog.create_table(name, IDS).append(ids(0))
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
-    away = load_catalog(settings)
-    assert away is not catalog
-    table = load_table(away, name)
-    assert table is not None
-    with pytest.raises(OSError) as raised:
-        table.scan().to_arrow()
-    error = to_user_error(raised.value, settings)
-    assert isinstance(error, UserError)
-    assert "cannot be used (AWS Error" in str(error)
 
 
 @pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject shop.customer=42"])

@@ -33,8 +33,8 @@ from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_ingest.declare.topics import Declaration
 from python_jobs import fork
-from tests.conftest import run_dbt, run_lakehouse, started
 from tests.support import planted
+from tests.support.commands import run_dbt, run_lakehouse, started
 from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.secured import PASSWORD as LOGIN
 from tests.support.services.secured import USER, Authority, secured_broker

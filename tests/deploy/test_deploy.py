@@ -19,8 +19,8 @@ from python_common.config.settings import Settings
 from python_dbt.project import Project
 from python_jobs import cli
 from python_jobs.commands.configuration import variables as our_variables
-from tests.python_jobs.test_configuration import NOT_FOR_PEOPLE
 from tests.support.services.secured import Authority
+from tests.support.variables import NOT_FOR_PEOPLE
 
 DEPLOY = PROJECT_ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())

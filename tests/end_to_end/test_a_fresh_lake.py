@@ -12,8 +12,8 @@ import pytest
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import home, read_env_file
 from python_jobs.weekly import history
-from tests.conftest import run_lakehouse
-from tests.end_to_end.conftest import DATASETS, Lake, Steps, succeed
+from tests.support.commands import run_lakehouse
+from tests.support.lake import DATASETS, Lake, Steps, succeed
 
 pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 

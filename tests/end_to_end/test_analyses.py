@@ -14,9 +14,9 @@ from python_dbt.manifest import load
 from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.expected import rules
 from python_dev.stack.sample_data.expected import sales as expected_sales
-from tests.conftest import run_dbt
-from tests.end_to_end.conftest import DATASETS, SIZE, Lake
 from tests.support import counted_events
+from tests.support.commands import run_dbt
+from tests.support.lake import DATASETS, SIZE, Lake
 
 ANALYSES = sorted(path.stem for path in (PROJECT_ROOT / "analyses").glob("*.sql"))
 Rows = list[dict[str, object]]

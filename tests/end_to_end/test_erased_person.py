@@ -22,9 +22,9 @@ from python_common.config.environment import PROJECT_ROOT, home
 from python_dev.stack.sample_data.log import Log, shop_topic
 from python_export.publishing.target import open_target
 from python_ingest.maintenance import receipts
-from tests.conftest import LAKEHOUSE, run_lakehouse
-from tests.end_to_end.conftest import Lake, succeed
 from tests.support import planted
+from tests.support.commands import LAKEHOUSE, run_lakehouse
+from tests.support.lake import Lake, succeed
 from tests.support.person import ADDRESS, CUSTOMER
 from tests.support.pii_values import pii_values
 

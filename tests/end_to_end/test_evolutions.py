@@ -24,9 +24,9 @@ from python_common.weeks import IsoWeek
 from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.log import PAYMENTS, PIZZA, TRADES, shop_topic
 from python_ingest.declare.topics import read_declarations
-from tests.conftest import run_lakehouse
-from tests.end_to_end.conftest import SMALL, Lake, succeed
+from tests.support.commands import run_lakehouse
 from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
+from tests.support.lake import SMALL, Lake, succeed
 
 pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 

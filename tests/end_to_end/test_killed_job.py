@@ -21,8 +21,8 @@ from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_jobs.weekly import history
 from python_jobs.weekly.steps import STEPS
-from tests.end_to_end.conftest import Lake, produce, run_killed, succeed
 from tests.support.killed import POINTS
+from tests.support.lake import Lake, produce, run_killed, succeed
 
 
 @dataclass

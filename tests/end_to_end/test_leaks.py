@@ -6,8 +6,8 @@ from pathlib import Path
 from python_common.catalog.catalog import load_catalog
 from python_dbt.pii import check
 from python_dev.stack.sample_data import produced_log
-from tests.end_to_end.conftest import SIZE, Lake, persons
 from tests.support import planted
+from tests.support.lake import SIZE, Lake, persons
 from tests.support.pii_values import pii_values
 
 

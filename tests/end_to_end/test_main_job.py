@@ -20,9 +20,9 @@ from python_common.weeks import IsoWeek
 from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.expected import rules
 from python_dev.stack.sample_data.expected import sales as expected_sales
-from tests.conftest import run_dbt, run_lakehouse
-from tests.end_to_end.conftest import SIZE, Lake, persons, produce, succeed
 from tests.support import counted_events, planted
+from tests.support.commands import run_dbt, run_lakehouse
+from tests.support.lake import SIZE, Lake, newest, persons, produce, succeed
 
 DEDUPLICATED = {
     "payments": "int_payments_deduplicated",
@@ -319,15 +319,6 @@ def assert_lists_are_as_expected(lake: Lake) -> None:
         counts = {listed: thrift.rows(cursor, f"select count(*) from {listed}")[0][0] for listed in expected}
         assert dict(thrift.rows(cursor, by_reason)) == lake.expected["product_sales"]["excluded"]
     assert counts == expected
-
-
-def newest(lake: Lake, dataset: str) -> tuple[dict, list[dict[str, str]]]:
-    """Return the newest published manifest of the last week and the rows of its file, read as an analyst would."""
-    directory = Path(lake.settings.export_root) / dataset / str(lake.last_week)
-    version = max(directory.glob("v*"), key=lambda path: int(path.name[1:]))
-    manifest = json.loads((version / "manifest.json").read_text())
-    with (version / manifest["file"]).open(newline="", encoding="utf-8") as file:
-        return manifest, list(csv.DictReader(file))
 
 
 def assert_csv_is_as_expected(lake: Lake, version: int) -> None:

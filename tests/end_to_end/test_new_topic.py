@@ -23,7 +23,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dev.stack.temporary import running
-from tests.conftest import LAKEHOUSE
+from tests.support.commands import LAKEHOUSE
 from tests.support.evolutions import encode
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

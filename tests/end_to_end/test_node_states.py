@@ -7,7 +7,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from tests.end_to_end.conftest import Lake
+from tests.support.lake import Lake
 
 # Their results do not follow from tables alone, or they were not passed.
 NEVER_NOTED = {"ops_table_health"}

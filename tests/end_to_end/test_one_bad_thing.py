@@ -20,9 +20,9 @@ from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.codec import schema_text
 from python_dev.stack.sample_data.expected.rules import week_of
 from python_dev.stack.sample_data.log import PAYMENTS, PIZZA, TRADES, Record, shop_topic
-from tests.conftest import run_lakehouse
-from tests.end_to_end.conftest import SMALL, Lake
+from tests.support.commands import run_lakehouse
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
+from tests.support.lake import SMALL, Lake
 
 pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
 

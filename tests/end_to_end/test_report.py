@@ -18,8 +18,7 @@ from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import load
 from python_dev.analysts import page as analysts_page
 from python_dev.analysts import public
-from tests.end_to_end.conftest import Lake
-from tests.end_to_end.test_main_job import newest
+from tests.support.lake import Lake, newest
 
 BAR = (0x1F, 0x5F, 0x8B)
 

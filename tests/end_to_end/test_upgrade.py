@@ -21,8 +21,8 @@ from python_export.notify import outbox
 from python_export.publishing import hold
 from python_ingest.maintenance import receipts
 from python_jobs.weekly import history
-from tests.conftest import run_lakehouse, started
-from tests.end_to_end.conftest import Lake, succeed
+from tests.support.commands import run_lakehouse, started
+from tests.support.lake import Lake, succeed
 from tests.support.release import Release, set_up
 from tests.support.services.interpreted import INTERPRETED
 

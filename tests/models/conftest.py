@@ -11,7 +11,7 @@ from pyhive import hive
 
 from python_common.config.settings import Settings
 from python_common.spark import thrift
-from tests.conftest import run_dbt_well
+from tests.support.commands import run_dbt_well
 from tests.support.in_process import Dbt, dbt
 from tests.support.small_project import write_small_project
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from python_common.config.environment import PROJECT_ROOT
-from tests.conftest import run_dbt, run_dbt_well
+from tests.support.commands import run_dbt, run_dbt_well
 from tests.support.small_project import write_small_project
 
 pytestmark = pytest.mark.stack

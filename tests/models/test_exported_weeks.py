@@ -17,7 +17,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_dbt.run import error_lines
-from tests.conftest import run_dbt
+from tests.support.commands import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 

@@ -19,8 +19,8 @@ from python_dev.stack.sample_data.log import Record
 from python_dev.stack.temporary import running
 from python_ingest.bronze.tables import prepared
 from python_ingest.declare.topics import read_declarations
-from tests.conftest import run_dbt, run_dbt_well
 from tests.support import bronze
+from tests.support.commands import run_dbt, run_dbt_well
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.shuffled_events import START, Event, Row, events, waves
 

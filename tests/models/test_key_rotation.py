@@ -13,7 +13,7 @@ from python_common import pii_key
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark.thrift import rows
-from tests.conftest import run_dbt
+from tests.support.commands import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 

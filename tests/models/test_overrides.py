@@ -8,7 +8,7 @@ import pytest
 from pyhive import hive
 
 from python_common.spark.thrift import rows
-from tests.conftest import run_dbt_well
+from tests.support.commands import run_dbt_well
 
 RunModel = Callable[..., None]
 

@@ -18,7 +18,7 @@ from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.spark.thrift import rows
 from python_dev.stack.temporary import running
-from tests.conftest import run_dbt
+from tests.support.commands import run_dbt
 from tests.support.seeds import SEED
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.small_project import write_small_project

@@ -137,12 +137,6 @@ def test_a_catalog_behind_http_in_trouble_is_reported_by_its_cause(
     assert f"is unavailable ({kind.__name__})" in str(to_user_error(raised.value, offline_settings))
 
 
-def test_a_catalog_that_is_away_behind_http_is_named(offline_settings: Settings) -> None:
-    with pytest.raises(OSError) as raised:
-        RestCatalog("lake", uri="http://127.0.0.1:1")
-    assert "is unavailable (ConnectionError)" in str(to_user_error(raised.value, offline_settings))
-
-
 def test_no_command_ends_in_a_traceback_and_no_word_of_the_error_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from python_common.errors import UserError
 from python_common.log import configure, log, run_module
 from python_common.output import console, print_json, print_table
 from python_jobs import cli
-from tests.conftest import LAKEHOUSE
+from tests.support.commands import LAKEHOUSE
 
 
 @pytest.fixture(autouse=True)

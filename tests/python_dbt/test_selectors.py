@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from python_dbt.manifest import REFERENCED, load
-from tests.conftest import run_dbt
+from tests.support.commands import run_dbt
 
 
 @pytest.fixture(scope="module")

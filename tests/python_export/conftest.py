@@ -1,13 +1,9 @@
 """What the export's tests share: settings and a catalog without a service, hostile rows in a table, both targets."""
 
-import json
 import secrets
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import boto3
-import pyarrow as pa
 import pytest
 import yaml
 from click.testing import Result
@@ -20,38 +16,10 @@ from python_common.config.settings import Settings
 from python_export.cli import run, versions
 from python_export.datasets.snapshot import Source
 from python_export.publishing.target import Target, open_target
-from tests.support.hostile_rows import DATASET, SCHEMA, arrow_table, current_source, hostile_rows
+from tests.support.hostile_rows import hostile_rows, source_of
+from tests.support.in_process import Command
 from tests.support.services.weed import Weed
-
-Command = Callable[..., Result]
-
-
-def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
-    """Write a manifest of dbt that has models of a schema, by their names, with their config.meta."""
-    nodes = {
-        f"model.p.{name}": {
-            "unique_id": f"model.p.{name}",
-            "resource_type": "model",
-            "name": name,
-            "alias": name,
-            "schema": schema,
-            "config": {"meta": meta},
-            "columns": {},
-        }
-        for name, meta in metas.items()
-    }
-    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes}))
-
-
-def source_of(catalog: Catalog, rows: list[tuple], schema: pa.Schema = SCHEMA) -> Source:
-    """Return rows in an Iceberg table, as an export reads them."""
-    catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
-    return current_source(catalog, DATASET)
-
-
-def failing(*_: Any, **__: Any) -> Any:
-    """Fail with an error that quotes a row."""
-    raise ValueError("4111-1111-1111-1111")
+from tests.support.small_project import write_manifest
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ import pytest
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_jobs.commands.configuration import PAGE, main, page, refuse_misspelled, variables
-from tests.conftest import run_lakehouse
 from tests.support import in_process
-
-# Set for dbt by the commands that start it.
-NOT_FOR_PEOPLE = {"LAKEHOUSE_GIT_COMMIT", "LAKEHOUSE_LEASE", "LAKEHOUSE_WEEKS"}
+from tests.support.commands import run_lakehouse
+from tests.support.variables import NOT_FOR_PEOPLE
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from python_common.spark import thrift
 from python_dev.stack.temporary import running
 from python_jobs import fork
 from python_jobs.fork import Fork
-from tests.conftest import run_lakehouse
-from tests.python_jobs.test_fork_catalog import contents
+from tests.support.commands import run_lakehouse
+from tests.support.lake import contents
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

@@ -1,7 +1,6 @@
 """A fork shares production's data files, and nothing done in it reaches them."""
 
 import gzip
-import hashlib
 import json
 import sqlite3
 from contextlib import closing
@@ -21,6 +20,7 @@ from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_jobs import fork_catalog
+from tests.support.lake import contents
 
 DAY = timedelta(days=1)
 NAMES = ("shop.orders", "shop.empty", "ops.leases")
@@ -62,17 +62,6 @@ def settings_of(settings: Settings, directory: Path) -> Settings:
     return settings.changed(
         catalog_uri=f"jdbc:sqlite:{directory / 'catalog.db'}", warehouse=str(directory / "warehouse")
     )
-
-
-def contents(settings: Settings) -> dict[str, str]:
-    """Return the SHA-256 of the files of the warehouse, and the rows of the catalog."""
-    state = {
-        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in Path(settings.warehouse).rglob("*")
-        if path.is_file()
-    }
-    with closing(sqlite3.connect(settings.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])) as database:
-        return state | {"catalog": repr(database.execute("select * from iceberg_tables order by 1, 2, 3").fetchall())}
 
 
 def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(

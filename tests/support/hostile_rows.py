@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -182,3 +183,14 @@ def draft(week: str) -> Manifest:
         dbt_invocation_id="a",
         created_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )
+
+
+def source_of(catalog: Catalog, rows: list[tuple], schema: pa.Schema = SCHEMA) -> Source:
+    """Return rows in an Iceberg table, as an export reads them."""
+    catalog.create_table(("shop", "exp_weekly__events"), schema).append(arrow_table(rows, schema))
+    return current_source(catalog, DATASET)
+
+
+def failing(*_: Any, **__: Any) -> Any:
+    """Fail with an error that quotes a row."""
+    raise ValueError("4111-1111-1111-1111")

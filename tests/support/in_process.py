@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from click.testing import Result
 from typer.testing import CliRunner
 
 from python_common.config.environment import PROJECT_ROOT
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Lakehouse = Callable[..., subprocess.CompletedProcess[str]]
 Dbt = Callable[..., "dbtRunnerResult"]
+Command = Callable[..., Result]
 
 
 def without_times(log: str) -> str:
@@ -26,7 +28,7 @@ def without_times(log: str) -> str:
 
 
 def lakehouse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as `run_lakehouse` does; `test_console.py` and `test_ingest_cli.py` start real ones."""
+    """Run a command as `run_lakehouse` does; `python_jobs/test_cli.py` and `cli/test_ingest.py` start real ones."""
     result = CliRunner().invoke(cli.app, arguments)
     errors = without_times(result.stderr)
     if isinstance(result.exception, UserError):

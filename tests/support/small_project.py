@@ -1,7 +1,9 @@
 """A dbt project of a test, which borrows the macros of this one."""
 
+import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,3 +27,20 @@ def git(directory: Path, *arguments: str) -> None:
     """Run git in a directory, as somebody."""
     names = ("-c", "user.name=test", "-c", "user.email=test@example.com")
     subprocess.run(["git", *names, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
+    """Write a manifest of dbt that has models of a schema, by their names, with their config.meta."""
+    nodes = {
+        f"model.p.{name}": {
+            "unique_id": f"model.p.{name}",
+            "resource_type": "model",
+            "name": name,
+            "alias": name,
+            "schema": schema,
+            "config": {"meta": meta},
+            "columns": {},
+        }
+        for name, meta in metas.items()
+    }
+    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes}))

@@ -17,9 +17,9 @@ from pyiceberg.catalog import Catalog
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_dev.stack.temporary import own_environment
-from tests.conftest import run_dbt, run_lakehouse, started
-from tests.end_to_end.conftest import SMALL, Lake, produce, succeed
-from tests.end_to_end.test_other_engines import PAGE, Figures, blocks, by_brand, of_file, snippets
+from tests.support.commands import run_dbt, run_lakehouse, started
+from tests.support.lake import SMALL, Lake, produce, succeed
+from tests.support.other_engines import PAGE, Figures, blocks, by_brand, of_file, snippets
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.services.trino import TIME_ZONE, QueryError, Trino, running_trino

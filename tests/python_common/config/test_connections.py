@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from python_common.config import connections
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
-from tests.python_common.config.test_settings import COMPLETE
 from tests.support.services.secured import Authority
+from tests.support.variables import COMPLETE
 
 SASL = {
     "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",

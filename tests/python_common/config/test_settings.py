@@ -13,14 +13,7 @@ from python_common.config.variables import fields
 from python_common.errors import UserError
 from python_dev.stack.stack import write_env_file
 from python_export.publishing.target import open_target
-
-OF_ALL = {
-    "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092",
-    "SCHEMA_REGISTRY_URL": "http://127.0.0.1:8081",
-    "LAKEHOUSE_WAREHOUSE": "/warehouse",
-    "LAKEHOUSE_CATALOG_URI": "jdbc:sqlite:/catalog.db?journal_mode=WAL&busy_timeout=30000",
-}
-COMPLETE = {**OF_ALL, "LAKEHOUSE_EXPORT_ROOT": "/exports", "LAKEHOUSE_PII_KEY_FILE": "/pii.key"}
+from tests.support.variables import COMPLETE, OF_ALL
 
 
 @pytest.mark.parametrize("name", OF_ALL)

@@ -15,15 +15,16 @@ from python_common.config.settings import Settings
 from python_common.locks import lease
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
-from tests.python_export.publishing.test_export_publish import publish_content
 from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
 from tests.support.race import until
 from tests.support.services.http_server import Handler, serving
 from tests.support.services.spark_jvm import separate_session
+from tests.support.versions import publish_content
 
 Start = Callable[..., Machine]
 PUBLISH = """
-from tests.python_export.publishing.test_export_publish import draft, stage
+from tests.support.hostile_rows import draft
+from tests.support.versions import stage
 from python_export.publishing.publish import publish
 from python_export.publishing.target import open_target
 target = open_target(settings)
@@ -122,21 +123,6 @@ def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
     second.go()
     second.go()
     assert second.rest() == ["first", "ready", "second"]
-
-
-@pytest.mark.slow
-def test_a_machine_that_was_stopped_knows_it_also_when_the_other_has_ended(start_machine: Start) -> None:
-    first = start_machine("first", WORK_IN_STEPS)
-    first.ready()
-    first.stop()
-    second = start_machine("second", WORK_IN_STEPS)
-    second.go()
-    second.go()
-    assert second.rest()[-1] == "second"
-    first.go()
-    first.wake()
-    [error] = first.rest()
-    assert "and another run has had it since" in error
 
 
 def test_a_stopped_machine_that_no_other_waited_for_goes_on(start_machine: Start) -> None:

@@ -12,7 +12,7 @@ from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
 from python_common.spark import thrift
 from python_dev.stack.temporary import own_environment
-from tests.conftest import run_dbt, run_lakehouse
+from tests.support.commands import run_dbt, run_lakehouse
 from tests.support.services.secured import Authority
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

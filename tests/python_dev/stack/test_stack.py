@@ -21,7 +21,7 @@ from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_dev.stack import kafka
 from python_dev.stack.stack import ADDRESSES, SERVICES, port, replace_busy_ports, variables, write_env_file
 from python_dev.stack.temporary import FOREIGN, own_environment, running
-from tests.conftest import run_lakehouse
+from tests.support.commands import run_lakehouse
 from tests.support.services.interpreted import INTERPRETED
 
 pytestmark = pytest.mark.stack

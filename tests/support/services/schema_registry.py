@@ -1,6 +1,7 @@
 """A schema registry over HTTP with the ids, subjects and versions that a test gives it, in one context."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -64,3 +65,28 @@ def registry_of(registrations: Registrations, base: str = "") -> Iterator[str]:
 
     with serving(Registry) as url:
         yield f"{url}{base}"
+
+
+SILENCE: tuple[int, dict] = (0, {})
+
+
+@contextmanager
+def registry_answering(*answers: tuple[int, dict], subject: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Serve HTTP answers in turn, the last one again and again; yield the URL and the paths asked for. Every schema is
+    registered under one subject."""
+    asked: list[str] = []
+
+    class Answering(Handler):
+        def do_GET(self) -> None:
+            if "/versions" in self.path:
+                self.answer(200, json.dumps([{"subject": subject, "version": 1}]).encode())
+                return
+            status, body = answers[min(len(asked), len(answers) - 1)]
+            asked.append(self.path)
+            if (status, body) == SILENCE:
+                time.sleep(2)
+                return
+            self.answer(status, json.dumps(body).encode())
+
+    with serving(Answering) as url:
+        yield url, asked

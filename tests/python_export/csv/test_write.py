@@ -1,0 +1,210 @@
+"""The file that DuckDB writes, byte for byte, and that the comparison refuses every other expression of its SQL."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common.errors import UserError
+from python_export.csv import snapshot_rows
+from python_export.csv import write as writer
+from python_export.csv.compare import verify
+from python_export.csv.write import write
+from python_export.datasets.snapshot import Source
+from tests.support.hostile_rows import DATASET, HOSTILE_TEXTS, arrow_table, current_source, source_of
+
+SCHEMA = pa.schema(
+    [
+        ("event_id", pa.int64()),
+        ("note", pa.string()),
+        ("event_at", pa.timestamp("us", "UTC")),
+        ("sold_on", pa.date32()),
+        ("share", pa.decimal128(2, 2)),
+        ("tiny", pa.decimal128(38, 10)),
+        ("wide", pa.decimal128(38, 0)),
+        ("quantity", pa.int32()),
+        ("is_gift", pa.bool_()),
+    ]
+)
+NOTES = [text for text, _ in HOSTILE_TEXTS if len(text or "") < 100]
+TIMES = [
+    None,
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1582, 10, 4, 23, 59, 59, 999999, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC),
+    datetime(2026, 1, 1, tzinfo=UTC),
+    datetime(2026, 1, 1, 1, 2, 3, 120, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+]
+WIDEST = "9" * 38
+NUMBERS = [
+    (None, None, None, None, None),
+    ("0", "0", "0", 0, -(2**63)),
+    ("0.5", "1E-10", WIDEST, -(2**31), 2**63 - 1),
+    ("-0.05", "-1E-10", f"-{WIDEST}", 2**31 - 1, 0),
+    ("-0.99", "12345678901234567890.1", "10", 7, 0),
+]
+
+
+def rows() -> list[tuple]:
+    """Return rows with the texts, times and numbers that engines write in different ways."""
+    numbered = []
+    for number, note in enumerate(NOTES):
+        share, tiny, wide, quantity, offset = NUMBERS[number % len(NUMBERS)]
+        decimals = (None if text is None else Decimal(text) for text in (share, tiny, wide))
+        at = TIMES[number % len(TIMES)]
+        is_gift = (None, True, False)[number % 3]
+        key = offset if offset and number < len(NUMBERS) else number
+        numbered.append((key, note, at, at and date(at.year, at.month, at.day), *decimals, quantity, is_gift))
+    return numbered
+
+
+# As Spark wrote it in releases before 0.7: the files of a week stay the same.
+LINES = (
+    "event_id,note,event_at,sold_on,share,tiny,wide,quantity,is_gift\n"
+    "0,,,,,,,,\n"
+    f'8,"""""",,,-0.05,-0.0000000001,-{WIDEST},2147483647,false\n'
+    "16,back\\slash,,,0.00,0.0000000000,0,0,true\n"
+    "24,\ufeffbyte order mark,,,-0.99,12345678901234567890.1000000000,10,7,\n"
+    f"32,'@SUM(A1),,,0.50,0.0000000001,{WIDEST},-2147483648,false\n"
+    "40,'\uff0d1,,,,,,,true\n"
+    '-9223372036854775808,"",0001-01-01T00:00:00.000Z,0001-01-01,0.00,0.0000000000,0,0,true\n'
+    '9,"ends with """,0001-01-01T00:00:00.000Z,0001-01-01,-0.99,12345678901234567890.1000000000,10,7,\n'
+    f'17,"\\""",0001-01-01T00:00:00.000Z,0001-01-01,0.50,0.0000000001,{WIDEST},-2147483648,false\n'
+    "25,line\u2028separator,0001-01-01T00:00:00.000Z,0001-01-01,,,,,true\n"
+    f"33,'\t=1,0001-01-01T00:00:00.000Z,0001-01-01,-0.05,-0.0000000001,-{WIDEST},2147483647,\n"
+    "41,'\uff201,0001-01-01T00:00:00.000Z,0001-01-01,0.00,0.0000000000,0,0,false\n"
+    "10,'already quoted,1582-10-04T23:59:59.999999Z,1582-10-04,,,,,true\n"
+    f"18,\\N,1582-10-04T23:59:59.999999Z,1582-10-04,-0.05,-0.0000000001,-{WIDEST},2147483647,\n"
+    "26,nulinside,1582-10-04T23:59:59.999999Z,1582-10-04,0.00,0.0000000000,0,0,false\n"
+    '34,"\'\r=1",1582-10-04T23:59:59.999999Z,1582-10-04,-0.99,12345678901234567890.1000000000,10,7,true\n'
+    f"42,a=1,1582-10-04T23:59:59.999999Z,1582-10-04,0.50,0.0000000001,{WIDEST},-2147483648,\n"
+    f"9223372036854775807, ,1582-10-04T23:59:59.999999Z,1582-10-04,0.50,0.0000000001,{WIDEST},-2147483648,false\n"
+    f"3,plain,1969-12-31T23:59:59.000001Z,1969-12-31,-0.05,-0.0000000001,-{WIDEST},2147483647,\n"
+    '11,"line\n'
+    'feed",1969-12-31T23:59:59.000001Z,1969-12-31,0.00,0.0000000000,0,0,false\n'
+    "19,NULL,1969-12-31T23:59:59.000001Z,1969-12-31,-0.99,12345678901234567890.1000000000,10,7,true\n"
+    f'27,"",1969-12-31T23:59:59.000001Z,1969-12-31,0.50,0.0000000001,{WIDEST},-2147483648,\n'
+    "35,\"'\n"
+    '=1",1969-12-31T23:59:59.000001Z,1969-12-31,,,,,false\n'
+    f"43,''=1+1,1969-12-31T23:59:59.000001Z,1969-12-31,-0.05,-0.0000000001,-{WIDEST},2147483647,true\n"
+    "4,  blanks around  ,1969-12-31T23:59:59.999Z,1969-12-31,-0.99,12345678901234567890.1000000000,10,7,true\n"
+    "12,\"'\n"
+    f'",1969-12-31T23:59:59.999Z,1969-12-31,0.50,0.0000000001,{WIDEST},-2147483648,\n'
+    "20,007,1969-12-31T23:59:59.999Z,1969-12-31,,,,,false\n"
+    f"28,'=1+1,1969-12-31T23:59:59.999Z,1969-12-31,-0.05,-0.0000000001,-{WIDEST},2147483647,true\n"
+    "36,'=1,1969-12-31T23:59:59.999Z,1969-12-31,0.00,0.0000000000,0,0,\n"
+    "44,'''-1,1969-12-31T23:59:59.999Z,1969-12-31,-0.99,12345678901234567890.1000000000,10,7,false\n"
+    '5,"comma, semicolon; pipe|",2026-01-01T00:00:00.000Z,2026-01-01,,,,,false\n'
+    f'13,"carriage\rreturn",2026-01-01T00:00:00.000Z,2026-01-01,-0.05,-0.0000000001,-{WIDEST},2147483647,true\n'
+    "21,1.50,2026-01-01T00:00:00.000Z,2026-01-01,0.00,0.0000000000,0,0,\n"
+    '29,"\'=HYPERLINK(""http://example.com"",""x"")",2026-01-01T00:00:00.000Z,2026-01-01,-0.99,12345678901234567890.1000000000,10,7,false\n'
+    f"37,'=,2026-01-01T00:00:00.000Z,2026-01-01,0.50,0.0000000001,{WIDEST},-2147483648,true\n"
+    "45,''=1,2026-01-01T00:00:00.000Z,2026-01-01,,,,,\n"
+    '6,"a ""quoted"" word",2026-01-01T01:02:03.000120Z,2026-01-01,0.00,0.0000000000,0,0,\n'
+    '14,"both\r\n'
+    'of them",2026-01-01T01:02:03.000120Z,2026-01-01,-0.99,12345678901234567890.1000000000,10,7,false\n'
+    f"22,#comment,2026-01-01T01:02:03.000120Z,2026-01-01,0.50,0.0000000001,{WIDEST},-2147483648,true\n"
+    "30,'+1,2026-01-01T01:02:03.000120Z,2026-01-01,,,,,\n"
+    f"38,'\uff1d1,2026-01-01T01:02:03.000120Z,2026-01-01,-0.05,-0.0000000001,-{WIDEST},2147483647,false\n"
+    "46,',2026-01-01T01:02:03.000120Z,2026-01-01,0.00,0.0000000000,0,0,true\n"
+    f'7,"""",9999-12-31T23:59:59.999999Z,9999-12-31,0.50,0.0000000001,{WIDEST},-2147483648,true\n'
+    "15,tab\tinside,9999-12-31T23:59:59.999999Z,9999-12-31,,,,,\n"
+    f'23,"pizza \U0001f355 for \u738b\u82b3, Z\xfcrich",'
+    f"9999-12-31T23:59:59.999999Z,9999-12-31,-0.05,-0.0000000001,-{WIDEST},2147483647,false\n"
+    "31,'-1,9999-12-31T23:59:59.999999Z,9999-12-31,0.00,0.0000000000,0,0,true\n"
+    "39,'\uff0b1,9999-12-31T23:59:59.999999Z,9999-12-31,-0.99,12345678901234567890.1000000000,10,7,\n"
+)
+# What is in the SQL of the writer, and what is in its place.
+SQL = {
+    "NUL kept": ("replace(\"note\", chr(0), '')", '"note"'),
+    "guard missing": ("then '''' ||", "then"),
+    "quotes before a formula not counted": (
+        "ltrim(replace(\"note\", chr(0), ''), '''')",
+        "replace(\"note\", chr(0), '')",
+    ),
+    **{f"{ord(start):x} not guarded": (str(ord(start)), "0") for start in "=+-@\n\r\uff0b\uff0d\uff1d\uff20"},
+    "tab not guarded": (" 9,", " 0,"),
+    "microseconds cut": ("%f", "%g000"),
+    "milliseconds padded": ("'000$'", "'0000$'"),
+    "time without zone": ("|| 'Z'", "|| ''"),
+    "time with a blank": ("%dT%H", "%d %H"),
+    "another day": ("%Y-%m-%d", "%Y-%d-%m"),
+    "no zero before the point": (r"'\10.'", r"'\1.'"),
+    "descending": ('"event_at" asc', '"event_at" desc'),
+    "nulls last": ("nulls first", "nulls last"),
+    "no total order": ('"event_id" asc', '"event_id" desc'),
+    "row missing": ("from snapshot_rows", "from snapshot_rows where event_id <> 3"),
+    "value of another column": ('"quantity" as varchar)', '"event_id" as varchar)'),
+}
+OPTIONS = {
+    "no header": ("header", "header false"),
+    "semicolons": ("delimiter ','", "delimiter ';'"),
+    "apostrophes": ("""quote '"', escape '"'""", "quote '''', escape ''''"),
+    "backslashes": ("""escape '"'""", r"escape '\'"),
+    "NULL as a word": ("nullstr ''", "nullstr 'NULL'"),
+}
+
+
+@pytest.fixture
+def source(catalog: Catalog) -> Source:
+    return source_of(catalog, rows(), SCHEMA)
+
+
+@pytest.mark.parametrize("bom", [False, True])
+def test_a_byte_of_the_dialect_changes(source: Source, tmp_path: Path, bom: bool) -> None:
+    file = tmp_path / "events.csv"
+    write(source, file, tmp_path / "scratch", bom)
+    assert file.read_bytes().decode() == "\ufeff" * bom + LINES
+    verify(file, source, tmp_path / "scratch")
+
+
+@pytest.mark.parametrize("mutation", [*SQL, *OPTIONS])
+def test_another_expression_of_the_writer_is_accepted(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: str
+) -> None:
+    right, (old, new) = writer.statement(source), {**SQL, **OPTIONS}[mutation]
+    assert old in (writer.OPTIONS if mutation in OPTIONS else right)
+    monkeypatch.setattr(writer, "OPTIONS", writer.OPTIONS.replace(old, new) if mutation in OPTIONS else writer.OPTIONS)
+    monkeypatch.setattr(writer, "statement", lambda *_: right if mutation in OPTIONS else right.replace(old, new))
+    write(source, tmp_path / "events.csv", tmp_path / "scratch")
+    with pytest.raises(UserError, match="differs from the table, so nothing is published"):
+        verify(tmp_path / "events.csv", source, tmp_path / "scratch")
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_rows_of_many_data_files_are_out_of_order(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """DuckDB reads files of this machine itself, and those of a store through PyIceberg."""
+    if not is_local:
+        monkeypatch.setattr(snapshot_rows, "whole_files", lambda _: None)
+    table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
+    for first in range(0, len(rows()), 10):
+        table.append(arrow_table(rows()[first : first + 10], SCHEMA))
+    write(current_source(catalog, DATASET), tmp_path / "events.csv", tmp_path / "scratch")
+    assert (tmp_path / "events.csv").read_bytes().decode() == LINES
+
+
+def test_an_empty_table_has_no_header(catalog: Catalog, tmp_path: Path) -> None:
+    write(source_of(catalog, [], SCHEMA), tmp_path / "events.csv", tmp_path / "scratch")
+    assert (tmp_path / "events.csv").read_text() == LINES[: LINES.index("\n") + 1]
+
+
+def test_a_null_of_a_single_column_is_lost(catalog: Catalog, tmp_path: Path) -> None:
+    schema = pa.schema([("note", pa.string())])
+    table = source_of(catalog, [], SCHEMA).table
+    with table.update_schema() as update:
+        for name in SCHEMA.names:
+            if name != "note":
+                update.delete_column(name)
+    table.append(arrow_table([("b",), (None,), ("",)], schema))
+    source = current_source(catalog, replace(DATASET, key=("note",), order_by=("note",)))
+    write(source, tmp_path / "events.csv", tmp_path / "scratch")
+    assert (tmp_path / "events.csv").read_text() == 'note\n\n""\nb\n'
+    verify(tmp_path / "events.csv", source, tmp_path / "scratch")

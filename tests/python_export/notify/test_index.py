@@ -1,0 +1,226 @@
+"""The feed and the index page list what is published, are repaired by the next run, and cost one read of a manifest."""
+
+import json
+import re
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common.config.settings import Settings
+from python_common.weeks import IsoWeek
+from python_export.notify import index, page
+from python_export.notify.exported import Exported
+from python_export.publishing.audit import audit_pointer
+from python_export.publishing.manifest import Column, Manifest, SmallGroups, read
+from python_export.publishing.publish import withdraw
+from python_export.publishing.target import Target, open_target
+from python_export.readiness.issues import Withheld
+from tests.support.hostile_rows import draft
+from tests.support.versions import publish_file
+
+OLD, NEW = "2020-W53", "2021-W01"
+FILES = ("versions.json", "index.html")
+
+
+def publish_version(target: Target, week: str, content: str, dataset: str = "events") -> Manifest:
+    return publish_file(target, content, replace(draft(week), dataset=dataset, rows=1234)).manifest
+
+
+def entry(manifest: Manifest, **more: object) -> dict[str, object]:
+    """Return what the feed must have of a version."""
+    return {
+        "week": manifest.week,
+        "version": manifest.version,
+        "delivery": None,
+        "rows": 1234,
+        "bytes": manifest.bytes,
+        "sha256": manifest.sha256,
+        "file": f"{manifest.path}/{manifest.file}",
+        "published_at": manifest.created_at,
+        **more,
+    }
+
+
+def index_of(target: Target) -> tuple[dict, str]:
+    """Return feed and page as they are stored."""
+    return json.loads(target.read("versions.json")), target.read("index.html").decode()
+
+
+def test_a_version_from_before_its_neighbours_late_data_is_marked(target: Target) -> None:
+    """Of a dataset with one version per week, in feed, page and pointer; until it is restated."""
+    groups = SmallGroups(threshold=10, suppressed=3)
+    reason = "one version per week, from before the late data of events v2 and orders v3"
+    hours = iter(range(1, 24))
+
+    def publish(dataset: str, rows: list[str], week: str = OLD, **fields: object) -> None:
+        at = f"2021-01-04T{next(hours):02d}:00:00Z"
+        columns = [Column(name="note", type="string", nulls=0)]
+        manifest = replace(draft(week), dataset=dataset, columns=columns, created_at=at, **fields)
+        publish_file(target, "\n".join(["note", *rows, ""]), manifest)
+        index.write(target)
+
+    def marks() -> list[str]:
+        feed, shown_page = index_of(target)
+        [in_feed] = [one.get("outdated", "") for one in feed["datasets"]["demand"] if one["week"] == OLD]
+        in_pointer = json.loads(target.read("demand/latest.json")).get("outdated", "")
+        in_page = re.findall(r'title="(.*?)">outdated<', shown_page)
+        assert audit_pointer(target, "demand").issues == ()
+        assert in_page == [in_feed] * bool(in_feed)
+        return [in_feed, in_pointer]
+
+    publish("events", ["a"])
+    publish("orders", ["a"])
+    publish("demand", ["a"], small_groups=groups)
+    # Other data of another week, and a first version that was withheld before, are no late data.
+    publish("events", ["a"], NEW)
+    publish("events", ["b"], NEW)
+    publish("lines", ["a"])
+    assert marks() == ["", ""]
+    for content in ("b", "c"):
+        publish("orders", [content])
+    publish("events", ["a", "late"])
+    assert marks() == [reason, reason]
+    publish("demand", ["a", "late"], small_groups=groups, restated="asked for")
+    assert marks() == ["", ""]
+    publish("events", ["later"])
+    assert marks() == ["one version per week, from before the late data of events v3"] * 2
+    withdraw(target, f"events/{OLD}/v3", "wrong")
+    index.write(target)
+    assert marks() == ["", ""]
+
+
+def test_feed_and_page_list_current_versions_and_mark_withdrawn_ones(target: Target) -> None:
+    reason = '"><script>a</script>'
+    publish_version(target, OLD, "a")
+    second = publish_version(target, OLD, "b")
+    third = publish_version(target, OLD, "c")
+    newer = publish_version(target, NEW, "a")
+    orders = publish_version(target, OLD, "a", "customer_orders")
+    for manifest in (third, orders):
+        withdraw(target, manifest.path, reason)
+
+    listed = index.write(target)
+
+    feed, shown_page = index_of(target)
+    withdrawn = {"withdrawn": {"on": read(target, third.path).withdrawn.on, "reason": reason}}
+    assert feed == {
+        "version": 1,
+        "datasets": {
+            "customer_orders": [entry(orders, **withdrawn)],
+            "events": [entry(newer), entry(third, **withdrawn), entry(second)],
+        },
+    }
+    assert [*feed["datasets"]] == ["customer_orders", "events"]
+    assert [manifest.path for manifest in listed] == [one.path for one in (orders, newer, third, second)]
+    assert re.findall(r'<th scope="row"><a href="(.*?)">', shown_page) == [f"reports/{NEW}.html", f"reports/{OLD}.html"]
+    assert shown_page.count("1,234 rows") == 2
+    assert shown_page.count("withdrawn on") == 2
+    links = [unquote(link) for link in re.findall(r'href="(.*?)"', shown_page)]
+    manifests = {f"{manifest.path}/manifest.json" for manifest in (orders, newer, third, second)}
+    files = {f"{manifest.path}/{manifest.file}" for manifest in (newer, second)}
+    assert {*links} == {*manifests, *files, f"reports/{NEW}.html", f"reports/{OLD}.html", "versions.json"}
+    for link in manifests | files:
+        target.read(link)
+    assert "<script" not in shown_page
+    assert not re.search(r"https?:|src=|url\(|@import", shown_page)
+
+
+def test_the_next_run_repairs_what_a_dead_one_left_and_writes_nothing_else(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_version(target, OLD, "a")
+    index.write(target)
+    # The run dies between this version and the files.
+    publish_version(target, OLD, "b")
+    assert [bool(check.issues) for check in index.audit(target)] == [True, True]
+    index.write(target)
+    before = [target.read(path) for path in FILES]
+    assert json.loads(before[0])["datasets"]["events"][0]["version"] == 2
+    assert [check.issues for check in index.audit(target)] == [(), ()]
+
+    with monkeypatch.context() as unchanged:
+        unchanged.setattr(type(target), "put", lambda *_: pytest.fail("written again"))
+        index.write(target)
+    target.put("versions.json", b"{")
+    target.delete("index.html")
+    index.write(target)
+    assert [target.read(path) for path in FILES] == before
+
+
+def test_reports_and_index_of_a_run_read_each_manifest_and_count_what_is_excluded_once(
+    published_to: Settings, catalog: Catalog, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
+    monkeypatch.setattr(page, "excluded_queries", lambda manifest: {"Lost": "select 1", "Late": "select 2"})
+    monkeypatch.setattr(page, "_count", lambda _, sql: counted.append(sql) or 0)
+    week = IsoWeek.parse(NEW)
+    new = []
+    for weeks in range(12):
+        for content in "ab":
+            new.append(publish_version(target, str(week.minus(weeks)), content))
+    reports = {page.report_path(week.minus(weeks)) for weeks in range(2, 12)}
+    for report in reports:
+        target.put(report, b"<p>")
+    # Reports of two weeks.
+    exported = Exported(week, withheld=[Withheld("events", OLD, "behind")])
+    read_bytes, reads = type(target).read, Counter[str]()
+
+    def count(self: Target, path: str) -> bytes:
+        reads[path] += 1
+        return read_bytes(self, path)
+
+    monkeypatch.setattr(type(target), "read", count)
+    page.write_all(published_to, catalog, exported)
+    manifests = {path: number for path, number in reads.items() if path.endswith("manifest.json")}
+    current = {f"{manifest.path}/manifest.json" for manifest in new if manifest.version == 2}
+    # A report lists all versions of its week.
+    assert manifests == dict.fromkeys(current | {f"events/{label}/v1/manifest.json" for label in (OLD, NEW)}, 1)
+    assert {*reads} - {*manifests} == {*FILES, *reports, *map(page.report_path, (OLD, NEW))}
+    assert len(exported.current) == 12
+    assert counted == ["select 1", "select 2"]
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_week_whose_run_died_before_its_report_gets_it_from_the_next_one(
+    published_to: Settings, catalog: Catalog, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
+    monkeypatch.setattr(page, "_count", lambda *_: 0)
+    for week in (OLD, NEW):
+        publish_version(target, week, "a")
+    exported = Exported(IsoWeek.parse(NEW))
+    new = target.address(page.report_path(NEW))
+    assert page.write_all(published_to, catalog, exported) == [target.address(page.report_path(OLD)), new]
+    # Then an unchanged week keeps its report.
+    assert page.write_all(published_to, catalog, exported) == [new]
+
+
+def test_a_damaged_manifest_gives_way_to_the_version_before(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
+    first = publish_version(target, OLD, "a")
+    second = publish_version(target, OLD, "b")
+    damaged = Path(target.address(second.path)) / "manifest.json"
+    damaged.chmod(0o644)
+    damaged.write_text("{")
+    index.write(target)
+    assert index_of(target)[0]["datasets"] == {"events": [entry(first)]}
+
+
+def test_what_a_dead_run_left_half_written_is_deleted(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
+    publish_version(target, OLD, "a")
+    index.write(target)
+    for name in (".versions.json.0011aabb", ".index.html.0011aabb", ".others.json.0011aabb"):
+        (target.root / name).write_text("{")
+    target.clean(["events"])
+    assert len([*target.root.glob(".*aabb")]) == 3
+    target.clean(["events"], abandoned_after=timedelta(0))
+    assert [path.name for path in target.root.glob(".*aabb")] == [".others.json.0011aabb"]
+    assert {path.name for path in target.root.glob("[!.]*")} == {"events", *FILES}

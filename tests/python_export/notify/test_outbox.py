@@ -1,0 +1,509 @@
+"""The outbox, on a real mail server and a real HTTP server: every version and notice is announced, and once."""
+
+import json
+import re
+import shutil
+import threading
+from dataclasses import make_dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Annotated, get_type_hints
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from python_common.catalog.catalog import load_catalog
+from python_common.catalog.small_table import SmallTable
+from python_common.config import variables
+from python_common.config.environment import PROJECT_ROOT
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.notify import deliver, index, outbox, page
+from python_export.notify.exported import Exported
+from python_export.notify.outbox import Notice
+from python_export.publishing.manifest import published
+from python_export.publishing.publish import withdraw
+from python_export.publishing.target import LocalTarget, open_target
+from python_export.readiness.issues import Withheld
+from python_export.variables import Channels
+from python_jobs import fork
+from python_jobs.erase import cli as cli_erasure
+from python_jobs.erase.job import Erasure
+from tests.support.hostile_rows import draft, failing
+from tests.support.in_process import Command
+from tests.support.notify import NEXT_WEEK, WEEK, Calls, Site
+from tests.support.publishing import unlock
+from tests.support.services.mail_server import Mailbox, dead_smtp, text_of
+from tests.support.versions import publish_file
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_week_is_one_mail_with_its_figures(site: Site, mailbox: Mailbox, exports_declared: dict[str, str]) -> None:
+    mailbox.env |= exports_declared
+    site.publish("note\na\n", WEEK)
+    first = site.publish("note\nb\n", NEXT_WEEK).manifest
+    assert site.notify(mailbox.env) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 file published", f"{NEXT_WEEK}: 1 file published"]
+    mail = mailbox.mails[1]
+    assert mail["X-Idempotency-Key"] == site.key(f"events/{NEXT_WEEK}/v1")
+    assert mail["To"] == "a@example.com, b@example.com"
+    for kind in ("plain", "html"):
+        text = text_of(mail, kind)
+        # The figures of the week before are next to those of the week.
+        for words in (
+            "events",
+            "rows",
+            "0.10",
+            "+0.0 %",
+            first.sha256,
+            site.target.address(f"events/{NEXT_WEEK}/v1/{first.file}"),
+        ):
+            assert words in text, (kind, words)
+
+    # The same content is the same version, and is not announced again.
+    site.publish("note\nb\n", NEXT_WEEK)
+    assert site.notify(mailbox.env) == []
+    assert len(mailbox.mails) == 2
+    site.publish("note\nlate\n", NEXT_WEEK)
+    assert site.notify(mailbox.env) == []
+    assert mailbox.mails[2]["Subject"] == f"{NEXT_WEEK}: 1 file published, 1 of them again"
+    assert "replaces v1" in text_of(mailbox.mails[2])
+    assert {(entry.mail, entry.webhook) for entry in site.entries} == {("delivered", "no channel")}
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_manifest_of_dbt_that_is_cut_off_holds_up_no_mail(
+    site: Site, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "manifest.json").write_text('{"nodes": {')
+    site.publish("note\na\n", WEEK)
+    assert site.notify(mailbox.env | {"DBT_TARGET_PATH": str(tmp_path / "cut")}) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 file published"]
+    assert "messages have no figures" in caplog.text
+
+
+def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
+    def publish_as_gzip(content: str) -> EmailMessage:
+        publish_file(site.target, content, draft(WEEK), other_formats=("csv.gz",))
+        site.notify(mailbox.env)
+        return mailbox.mails[-1]
+
+    without_links = publish_as_gzip("a")
+    file = site.target.address(f"events/{WEEK}/v1/events_{WEEK}_v1.csv")
+    for kind in ("plain", "html"):
+        assert re.findall(rf"{re.escape(file)}[.\w]*", text_of(without_links, kind)) == [file, f"{file}.gz"]
+    site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
+    mail = publish_as_gzip("b")
+    file = f"https://files.example.com/weekly/events/{WEEK}/v2/events_{WEEK}_v2.csv"
+    page = f"https://files.example.com/weekly/reports/{WEEK}.html"
+    for link in (file, f"{file}.gz", page):
+        assert link in text_of(mail)
+        assert f'<a href="{link}">' in text_of(mail, "html")
+
+
+def test_a_webhook_gets_a_week_in_one_call(site: Site, webhook: Calls) -> None:
+    for week, content in ((WEEK, "a"), (WEEK, "b"), (NEXT_WEEK, "c")):
+        site.publish(content, week)
+    index.write(site.target)
+    url = f"{webhook.url}/secret-path"
+    env = {"LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_WEBHOOK_TOKEN": "secret-token"}
+    webhook.status = 500
+    for error in (errors := site.notify(env)):
+        assert error.startswith("The webhook at http://127.0.0.1 answered 500")
+        assert "secret" not in error
+    assert len(errors) == 1
+    webhook.status = 200
+    for _ in range(2):
+        assert site.notify(env) == []
+
+    assert [
+        (body["event"], body["week"], [version["version"] for version in body["versions"]])
+        for _, body in webhook.received
+    ] == [("delivery", WEEK, [1, 2]), ("delivery", NEXT_WEEK, [1])]
+    assert {headers["Authorization"] for headers, _ in webhook.received} == {"Bearer secret-token"}
+    assert len({headers["Idempotency-Key"] for headers, _ in webhook.received}) == 2
+
+
+def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) -> None:
+    example = json.loads(re.findall(r"```json\n(.*?)```", (PROJECT_ROOT / "docs/operations.md").read_text(), re.S)[0])
+    site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
+    publish_file(site.target, "note\na\n", replace(draft(WEEK), delivery=f"{WEEK}-1"), other_formats=["csv.gz"])
+    site.publish("note\nb\n")
+    withdraw(site.target, f"events/{WEEK}/v2", "a wrong price")
+    index.write(site.target)
+    withheld = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
+    notices = [Notice(WEEK, withheld.dataset, str(withheld))]
+    assert site.notify({"LAKEHOUSE_WEBHOOK_URL": webhook.url}, notices) == []
+    [(_, body)] = webhook.received
+    body = json.loads(json.dumps(body).replace(site.target.address(""), "/srv/exports"))
+    # What is another each day, or with another zlib.
+    for this, documented in ((body, example), *zip(body["versions"], example["versions"], strict=True)):
+        this |= {name: documented[name] for name in this.keys() & {"at", "created_at"}}
+    body["withdrawn"][0]["text"] = re.sub("on [0-9-]+", "on 2021-01-05", body["withdrawn"][0]["text"])
+    [file], [documented] = (call["versions"][0]["files"] for call in (body, example))
+    file |= {name: documented[name] for name in ("bytes", "sha256")}
+    assert body == example
+
+
+def test_a_notice_is_in_the_mail_of_its_week_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
+    env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": f"{webhook.url}/hook"}
+    site.publish("a")
+    behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
+    recorded = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
+    for notices in (recorded, recorded, [Notice(WEEK, None, "warning: another")]):
+        assert site.notify(env, notices) == []
+    first, second = mailbox.mails
+    assert (first["Subject"], second["Subject"]) == (
+        f"{WEEK}: 1 file published, 1 withheld, 1 warning",
+        f"{WEEK}: 1 warning",
+    )
+    text, html = (text_of(first, kind) for kind in ("plain", "html"))
+    for notice in recorded:
+        assert notice.text in text.splitlines()
+        assert f">{notice.text}<" in html
+    calls = {headers["Idempotency-Key"]: body for headers, body in webhook.received}
+    assert len(calls) == len(webhook.received) == 2
+    assert [len(body["versions"]) for body in calls.values()] == [1, 0]
+    assert [{(one["dataset"], one["text"]) for one in body["notices"]} for body in calls.values()] == [
+        {(notice.dataset, notice.text) for notice in recorded},
+        {(None, "warning: another")},
+    ]
+
+
+def test_a_crash_after_mail_or_call_sends_it_again_as_the_same_one(
+    site: Site, mailbox: Mailbox, webhook: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for content in ("a", "b"):
+        site.publish(content)
+    calls = {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    for env in (mailbox.env | calls, calls):
+        with monkeypatch.context() as crash, pytest.raises(KeyboardInterrupt):
+            crash.setattr(outbox, "mark_delivered", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            site.notify(env)
+    for _ in range(2):
+        assert site.notify(mailbox.env | calls) == []
+    [(first, body), (second, again)] = webhook.received
+    assert (first["Idempotency-Key"], body) == (second["Idempotency-Key"], again)
+    assert len(mailbox.mails) == 2
+    for header in ("Message-ID", "X-Idempotency-Key", "Date"):
+        assert mailbox.mails[0][header] == mailbox.mails[1][header]
+
+
+def test_a_restored_lake_keeps_what_was_published_since_and_announces_it_under_the_same_key(
+    site: Site, mailbox: Mailbox, tmp_path: Path
+) -> None:
+    site.publish("note\na\n", WEEK)
+    assert site.notify(mailbox.env) == []
+    shutil.copy(tmp_path / "catalog.db", tmp_path / "saved.db")
+    shutil.copytree(site.settings.warehouse, tmp_path / "copy")
+    site.publish("note\nlate\n", WEEK)
+    assert site.notify(mailbox.env) == []
+
+    shutil.rmtree(site.settings.warehouse)
+    shutil.copytree(tmp_path / "copy", site.settings.warehouse)
+    shutil.copy(tmp_path / "saved.db", tmp_path / "catalog.db")
+    site.catalog = load_catalog(site.settings)
+    # What the lake exports again is what is there, or comes after it.
+    assert site.publish("note\nlate\n", WEEK).unchanged
+    assert site.notify(mailbox.env) == []
+    assert site.publish("note\nother\n", WEEK).manifest.version == 3
+    assert site.notify(mailbox.env) == []
+    keys = [mail["X-Idempotency-Key"] for mail in mailbox.mails]
+    assert keys == [site.key(f"events/{WEEK}/v{version}") for version in (1, 2, 2, 3)]
+
+
+def test_a_version_that_was_removed_and_published_again_is_announced(site: Site, mailbox: Mailbox) -> None:
+    for content in ("a", "b", "b"):
+        site.publish(content)
+        assert site.notify(mailbox.env) == []
+        unlock(Path(site.settings.export_root))
+        shutil.rmtree(Path(site.settings.export_root) / "events")
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails) == 2
+
+
+def test_one_damaged_manifest_holds_up_no_mail_and_announced_ones_are_not_read_again(
+    site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for week in ("2020-W51", "2020-W52", WEEK):
+        site.publish("a", week)
+    manifest = site.target.root / "events" / "2020-W52" / "v1" / "manifest.json"
+    unlock(manifest.parent)
+    manifest.write_text("{")
+    [error] = site.notify(mailbox.env)
+    assert "events/2020-W52/v1/manifest.json is missing or damaged" in error
+    assert [mail["Subject"][:8] for mail in mailbox.mails] == ["2020-W51", WEEK]
+
+    read, paths = LocalTarget.read, []
+    monkeypatch.setattr(LocalTarget, "read", lambda self, path: paths.append(path) or read(self, path))
+    site.publish("a", NEXT_WEEK)
+    paths.clear()
+    # Two days later.
+    versions = LocalTarget.versions
+    monkeypatch.setattr(
+        LocalTarget,
+        "versions",
+        lambda *given: {path: written - timedelta(days=2) for path, written in versions(*given).items()},
+    )
+    site.notify(mailbox.env)
+    # That of the version, that of the week before, and the damaged one.
+    assert {path.split("/")[1] for path in paths} == {NEXT_WEEK, WEEK, "2020-W52"}
+
+
+def test_without_a_channel_nothing_is_owed(site: Site, mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
+    site.publish("a")
+    assert site.notify({}) == []
+    assert "no notification: neither" in caplog.text
+    assert site.notify(mailbox.env) == []
+    assert mailbox.mails == []
+
+
+def test_rows_written_at_the_same_time_are_all_kept_and_none_twice(site: Site) -> None:
+    for content in ("a", "b", "c"):
+        site.publish(content)
+    start = threading.Barrier(3)
+
+    def record() -> None:
+        start.wait()
+        outbox.record_versions(load_catalog(site.settings), site.target, Channels(), [])
+
+    threads = [threading.Thread(target=record) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = load_catalog(site.settings).load_table("ops.export_outbox").scan("kind = 'version'").to_arrow()
+    assert sorted(rows["idempotency_key"].to_pylist()) == [site.key(f"events/{WEEK}/v{number}") for number in (1, 2, 3)]
+
+
+def test_versions_of_a_root_that_is_not_announced_are_not(
+    site: Site, mailbox: Mailbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "link").symlink_to(site.settings.export_root)
+    announced = mailbox.env | {"LAKEHOUSE_NOTIFY_ROOT": str(tmp_path / "link")}
+    trial = replace(site, settings=site.settings.changed(export_root=f"{site.settings.export_root}-trial"))
+    for root, content in ((site, "a"), (trial, "other")):
+        root.publish(content)
+        assert root.notify(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
+    assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in caplog.text
+    [mail] = mailbox.mails
+    assert {entry.mail for entry in site.entries} == {"delivered"}
+    assert trial.target.address("") not in text_of(mail)
+
+    # Each root has readers, and its rows wait for a run of that root.
+    trial.publish("late")
+    assert len(trial.notify(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
+    assert site.notify(mailbox.env) == []
+    assert len(mailbox.mails) == 1
+    assert trial.notify(mailbox.env) == []
+    assert mailbox.mails[1]["Subject"] == f"{WEEK}: 2 files published, 1 of them again, 1 warning"
+
+
+def test_a_root_is_the_same_by_every_path_to_it(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(site.settings.export_root)
+    for path in ("link", "x/../exports", "exports/"):
+        other = site.settings.changed(export_root=str(tmp_path / path))
+        assert outbox.key_of(open_target(other), "v1") == site.key("v1")
+
+
+def test_a_notice_is_sent_again_when_it_returns(site: Site, mailbox: Mailbox) -> None:
+    def notified(*texts: str) -> int:
+        before = len(mailbox.mails)
+        notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
+        assert site.notify(mailbox.env, notices, weeks=[WEEK]) == []
+        return len(mailbox.mails) - before
+
+    letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
+    assert notified(letters.format("30", "1,000")) == 1
+    # Another number is no news, another name is.
+    assert notified(letters.format("900,000", "1,000,000")) == 0
+    assert notified(letters.format("900,000", "1,000,000"), "v2 of other") == 1
+    assert notified("v2 of other", "v3 of other") == 1
+    # Mended, and it comes back; the other one has stayed.
+    assert notified(letters.format("30", "1,000"), "v2 of other") == 1
+    assert len({mail["X-Idempotency-Key"] for mail in mailbox.mails}) == len(mailbox.mails)
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == len(mailbox.mails)
+    # A run that failed, or was for another week, does not know what is mended.
+    site.alert(mailbox.env)
+    assert site.notify(mailbox.env, weeks=[NEXT_WEEK]) == []
+    assert notified(letters.format("30", "1,000"), "v2 of other") == 0
+
+
+def test_a_notice_that_was_not_delivered_waits_though_it_is_mended(site: Site, mailbox: Mailbox) -> None:
+    warning = Notice(WEEK, None, "warning: no")
+    assert len(site.notify(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
+    assert site.notify(mailbox.env, weeks=[WEEK]) == []
+    assert mailbox.subjects == [f"{WEEK}: 1 warning"]
+    assert site.notify(mailbox.env, weeks=[WEEK]) == []
+    assert site.notify(mailbox.env, [warning], weeks=[WEEK]) == []
+    assert len(mailbox.mails) == 2
+
+
+@pytest.mark.usefixtures("published_to")
+def test_a_withdrawn_version_is_announced_as_withdrawn(
+    site: Site, mailbox: Mailbox, webhook: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the clock of the store is behind: a withdrawal seems older than the row of its version."""
+    versions = type(site.target).versions
+    monkeypatch.setattr(
+        type(site.target),
+        "versions",
+        lambda *given: {path: written - timedelta(minutes=10) for path, written in versions(*given).items()},
+    )
+    env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
+    manifest = site.publish("note\na\n").manifest
+    assert site.notify(env) == []
+    site.publish("note\nb\n")
+    # The second is not announced when it is withdrawn.
+    assert len(site.notify(env | dead_smtp() | {"LAKEHOUSE_WEBHOOK_URL": "http://127.0.0.1:1"})) == 2
+    for version in (1, 2):
+        withdraw(site.target, f"events/{WEEK}/v{version}", "a person was erased whose rows it held")
+    site.publish("note\nc\n")
+    for _ in range(2):
+        assert site.notify(env) == []
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 2 files withdrawn"]
+    text = text_of(mailbox.mails[1])
+    for version in (1, 2):
+        assert f"events/{WEEK}/v{version} was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a person was erased" in text
+    assert [
+        {name: [version["version"] for version in body[name]] for name in ("versions", "withdrawn")}
+        for _, body in webhook.received
+    ] == [{"versions": [1], "withdrawn": []}, {"versions": [3], "withdrawn": [1, 2]}]
+    withdrawn = webhook.received[1][1]["withdrawn"][0]
+    assert (withdrawn["dataset"], withdrawn["sha256"]) == ("events", manifest.sha256)
+    assert withdrawn["path"] == site.target.address(manifest.path)
+    states = {entry.idempotency_key: entry.mail for entry in site.entries}
+    assert [states[site.key(f"events/{WEEK}/v{version}")] for version in (1, 2, 3)] == [
+        "delivered",
+        "withdrawn",
+        "delivered",
+    ]
+    assert outbox.missing_versions(site.catalog, site.target) == []
+
+
+def test_an_erasure_announces_what_it_withdrew(site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def erase(*_: object) -> Exported:
+        withdraw(site.target, f"events/{WEEK}/v1", "a person was erased whose rows it held")
+        return Exported(IsoWeek.parse(WEEK), published=[site.publish("b")])
+
+    site.publish("a")
+    assert site.notify(mailbox.env) == []
+    monkeypatch.setattr(Erasure, "run", erase)
+    monkeypatch.setattr(cli_erasure, "from_environment", lambda env: site.settings)
+    monkeypatch.setattr(cli_erasure, "environment", lambda: mailbox.env)
+    done = CliRunner().invoke(cli_erasure.app, ["--subject", "customer=42", "--published"])
+    assert done.exit_code == 0, done.exception
+    assert mailbox.subjects[1:] == [f"{WEEK}: 1 file published, 1 of them again, 1 file withdrawn"]
+
+
+def test_a_version_is_withdrawn_by_name_and_readers_hear_of_it(
+    site: Site,
+    mailbox: Mailbox,
+    export: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run(version: str, *options: str, dataset: str = "events") -> Result:
+        arguments = ("withdraw", dataset, "--week", WEEK, "--version", version, *options)
+        return export(site.settings, *arguments, env=mailbox.env)
+
+    for content in ("note\na\n", "note\nb\n"):
+        site.publish(content)
+    assert site.notify(mailbox.env) == []
+    assert run("v2").exit_code == 2
+    for refused in (run("v3", "--reason", "x"), run("v2", "--reason", "x", dataset="typo")):
+        assert isinstance(refused.exception, UserError)
+    previewed = run("v2", "--reason", "a wrong price", "--dry-run")
+    assert (previewed.exit_code, previewed.stdout.splitlines()[1].split()) == (0, ["events", WEEK, "2", "1", "1"])
+    assert [version.version for version in published(site.target)] == [1, 2]
+
+    report = Path(site.target.address(f"reports/{WEEK}.html"))
+
+    def withdraw_without_a_report(*given: str) -> None:
+        # So a kill here leaves no wrong figures.
+        assert not report.exists()
+        withdraw(*given)
+
+    monkeypatch.setattr(page, "withdraw_version", withdraw_without_a_report)
+    site.target.put(f"reports/{WEEK}.html", b"figures of v2")
+    done = run("v2", "--reason", "a wrong price")
+    assert (done.exit_code, done.exception) == (0, None)
+    # Without Spark it cannot be written again.
+    assert f"reports from {WEEK} on are missing until the next `lakehouse export run`" in caplog.text
+    assert not report.exists()
+    assert done.stdout == previewed.stdout
+    assert f"events/{WEEK}/v2 was withdrawn on {datetime.now(UTC):%Y-%m-%d}: a wrong price" in text_of(mailbox.mails[1])
+    assert [version.version for version in published(site.target)] == [1]
+    versions = json.loads(site.target.read("versions.json"))["datasets"]["events"]
+    assert [(version["version"], "withdrawn" in version) for version in versions] == [(2, True), (1, False)]
+
+    # Whatever keeps the report from being written, readers are notified.
+    monkeypatch.setattr(page.thrift, "connect", failing)
+    mailbox.refused_week = WEEK
+    last = run("v1", "--reason", "a wrong price", "--json")
+    assert last.exit_code == 3
+    [withdrawn] = json.loads(last.stdout)
+    assert withdrawn == {"dataset": "events", "week": WEEK, "version": 1, "rows": 1, "newest_left": None}
+    assert "Unexpected error: ValueError" in caplog.text
+
+    # A kill, or an earlier release, left it.
+    left = Path(site.target.address(f"events/{WEEK}/v2/changes.csv"))
+    left.parent.chmod(0o755)
+    left.write_text("keys of v1")
+    assert run("v1", "--reason", "keys are left").exit_code == 3
+    assert not left.exists()
+
+
+def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
+    channels = [name for name, field in Channels.model_fields.items() if field.alias is None]
+    assert channels == [*outbox.CHANNELS.values()]
+    # A fork's environment has each of them empty. Its export root is not the announced one.
+    assert variables.fields(Channels).keys() - {*fork.DISABLED_VARIABLES} == {"LAKEHOUSE_NOTIFY_ROOT"}
+    assert Channels.of(dict.fromkeys(fork.DISABLED_VARIABLES, "")) == Channels()
+    alert = outbox.alert(WEEK, "no", Channels(), datetime.now(UTC))
+    pending = replace(alert, **dict.fromkeys(outbox.CHANNELS, outbox.PENDING))
+    errors = [error.message for error in deliver._deliver(Channels(), None, [pending], {})]
+    assert errors == [f"1 messages wait for a {name} that is no longer configured" for name in outbox.CHANNELS]
+
+
+def test_pending_rows_of_release_0_6_are_delivered(site: Site, mailbox: Mailbox) -> None:
+    """Also to recipients who had the mail when others were waited for."""
+    sha256 = site.publish("a").manifest.sha256
+    columns = get_type_hints(outbox.Entry, include_extras=True)
+    of_0_6 = make_dataclass(
+        "Entry",
+        [
+            *((name, columns[name]) for name in columns if name != "export_root"),
+            ("failed_attempts", Annotated[int, "how often a channel did not take the message"]),
+            *((name, Annotated[str | None, name]) for name in ("last_error", "export_root", "waiting_for")),
+        ],
+    )
+    now = datetime.now(UTC)
+    key, notice = site.key(f"events/{WEEK}/v1"), f"notice/{site.key(WEEK)}/0123456789abcdef/{now.isoformat()}"
+    failed = (2, "The mail server defers later@example.com", site.target.address(""), "later@example.com")
+    old = [
+        of_0_6(key, "version", WEEK, "events", 1, sha256, None, now, "pending", "no channel", *failed),
+        of_0_6(notice, "notice", WEEK, None, None, None, "warning: no", now, "pending", "no channel", *failed),
+    ]
+    SmallTable(outbox.TABLE.identifier, of_0_6).change(
+        site.catalog, lambda _: {row.idempotency_key: row for row in old}
+    )
+    assert site.notify(mailbox.env) == []
+    [mail] = mailbox.mails
+    assert mail["X-Idempotency-Key"] == f"{key}, {notice}"
+    assert mailbox.accepted_for == [["a@example.com", "b@example.com"]]
+    assert site.notify(mailbox.env) == []
+    assert {entry.idempotency_key: entry.mail for entry in site.entries} == {key: "delivered", notice: "delivered"}
+
+
+def test_the_first_run_with_an_outbox_does_not_announce_all_history(site: Site, mailbox: Mailbox) -> None:
+    old = site.publish("a").manifest
+    unlock(site.target.root)
+    text = (site.target.root / old.path / "manifest.json").read_text()
+    (site.target.root / old.path / "manifest.json").write_text(text.replace(old.created_at, "2020-01-01T00:00:00Z"))
+    site.publish("b")
+    assert site.notify(mailbox.env) == []
+    [mail] = mailbox.mails
+    assert mail["X-Idempotency-Key"] == site.key(f"events/{WEEK}/v2")

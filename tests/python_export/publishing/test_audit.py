@@ -1,0 +1,519 @@
+"""Verifying what is published: right versions pass, and each planted fault is reported; what two versions differ in."""
+
+import gzip
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Collection
+from dataclasses import asdict, replace
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common.catalog.catalog import load_catalog
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_export.csv import pii_scan
+from python_export.csv.facts import measure
+from python_export.datasets.snapshot import Source
+from python_export.notify import index, outbox
+from python_export.publishing.manifest import Manifest
+from python_export.publishing.publish import build_manifest, publish, withdraw
+from python_export.publishing.target import digest, open_target
+from python_export.publishing.versions import source_snapshot, tag_name, tag_snapshot
+from python_export.variables import Channels
+from tests.support.hostile_rows import (
+    DATASET,
+    MONDAY,
+    arrow_table,
+    cell,
+    current_source,
+    hostile_rows,
+    right_lines,
+    source_of,
+)
+from tests.support.in_process import Command
+from tests.support.publishing import leave_changes, unlock
+from tests.support.seeds import seeds
+
+WEEK = IsoWeek(2020, 53)
+ROWS = len(hostile_rows())
+VERSION = "events/2020-W53/v1"
+CSV = "events_2020-W53_v1.csv"
+FORMATS = ("csv.gz", "parquet", "xlsx")
+
+
+def publish_lines(settings: Settings, table: Source, lines: list[str], formats: Collection[str] = ()) -> Manifest:
+    target = open_target(settings)
+    staged = target.staging / str(table.snapshot_id) / "part-0.csv"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(("\n".join(lines) + "\n").encode())
+    draft = build_manifest(table, WEEK, measure(table, target.staging / "scratch"))
+    scratch = target.staging / "scratch"
+    manifest = publish(target, staged, draft, table.dataset.fields, scratch, other_formats=formats).manifest
+    index.write(target)
+    return manifest
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    content = path.read_bytes()
+    assert old.encode() in content
+    path.write_bytes(content.replace(old.encode(), new.encode(), 1))
+
+
+def edited(file: str, old: str, new: str) -> Callable[[Path], None]:
+    return lambda at: edit(at / file, old, new)
+
+
+def replaced(file: str, content: bytes) -> Callable[[Path], object]:
+    return lambda at: (at / file).write_bytes(content)
+
+
+def removed(file: str) -> Callable[[Path], None]:
+    return lambda at: (at / file).unlink()
+
+
+def edit_manifest(at: Path, **fields: object) -> None:
+    manifest = json.loads((at / "manifest.json").read_text())
+    assert fields.keys() <= manifest.keys()
+    (at / "manifest.json").write_text(json.dumps(manifest | fields))
+
+
+def edit_consistently(version: Path) -> None:
+    """Change the file, and everything that speaks of its bytes."""
+    edit(version / CSV, ',"plain",', ',"plane",')
+    edit_manifest(version, sha256=digest(version / CSV))
+
+
+def edit_format_consistently(version: Path, form: str, change: Callable[[Path], object]) -> None:
+    """Change the file of another format, and everything that speaks of its bytes."""
+    file = version / CSV.replace(".csv", f".{form}")
+    [listed] = [one for one in json.loads((version / "manifest.json").read_text())["files"] if one["format"] == form]
+    change(file)
+    edit(version / "manifest.json", listed["sha256"], digest(file))
+    edit(version / "manifest.json", f'"bytes": {listed["bytes"]}', f'"bytes": {file.stat().st_size}')
+
+
+def edit_parquet(file: Path) -> None:
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(5, "quantity", pc.add(table["quantity"], 1)), file)
+
+
+def edit_gzip(file: Path) -> None:
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b',"plain",', b',"plane",')))
+
+
+def zip_again(file: Path, old: bytes = b"", new: bytes = b"") -> None:
+    """Write a workbook with another compression, and another text in its cells if one is given."""
+    with zipfile.ZipFile(file) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    assert any(old in content for content in parts.values())
+    with zipfile.ZipFile(file, "w") as book:
+        for name, content in parts.items():
+            book.writestr(name, content.replace(old, new))
+
+
+def without_row(lines: list[str]) -> str:
+    return "\n".join([*lines[:5], *lines[6:]]) + "\n"
+
+
+NOT_LISTED = "it is missing or does not list what is published; the next export writes it again"
+DAMAGED = (f"{VERSION}/manifest.json is missing or damaged",)
+Plants = dict[str, tuple[Callable[[Path], object], tuple[str, ...]]]
+ALONE: Plants = {
+    "byte flipped": (edited(CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
+    "file cut inside a cell": (
+        lambda at: (at / CSV).write_bytes((at / CSV).read_bytes()[:-60]),
+        ("bytes instead of", "SHA-256", "pyarrow cannot read the file", "differs from the table"),
+    ),
+    "file and manifest edited alike": (edit_consistently, ("1 cells of note",)),
+    "manifest of another version": (lambda at: edit_manifest(at, version=2), ("the manifest is that of",)),
+    "snapshot unknown": (lambda at: edit_manifest(at, source_snapshot_id="1"), ("no longer has the snapshot",)),
+    "snapshot is no number": (lambda at: edit_manifest(at, source_snapshot_id="1e5"), DAMAGED),
+    "table without a schema": (edited("manifest.json", "lake.shop.", "lake,shop."), DAMAGED),
+    "column without a name": (edited("manifest.json", '"name"', '"nane"'), DAMAGED),
+    "column without its NULLs": (edited("manifest.json", '"nulls"', '"nullt"'), DAMAGED),
+    "total of no column": (
+        edited("manifest.json", '"amount": "', '"amounx": "'),
+        ("pyarrow cannot read the file as the manifest has it", "the manifest's control_totals are not the table's"),
+    ),
+    "file outside the version": (lambda at: edit_manifest(at, file="../../../../secret.csv"), DAMAGED),
+    "file of the system": (lambda at: edit_manifest(at, file="/etc/passwd"), DAMAGED),
+    "dataset outside the root": (lambda at: edit_manifest(at, dataset="../elsewhere"), DAMAGED),
+    "week that is none": (lambda at: edit_manifest(at, week=".."), DAMAGED),
+    "manifest damaged": (replaced("manifest.json", b"{"), DAMAGED),
+    "file missing": (removed(CSV), (f"{CSV} is missing",)),
+    "gzip cut off with its manifest": (
+        lambda at: edit_format_consistently(at, "csv.gz", lambda file: file.write_bytes(file.read_bytes()[:-9])),
+        ("events_2020-W53_v1.csv.gz does not have the bytes of the CSV",),
+    ),
+    "spreadsheet edited with its manifest": (
+        lambda at: edit_format_consistently(at, "xlsx", lambda file: zip_again(file, b"<t>plain<", b"<t>plane<")),
+        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
+    ),
+    "formula in a spreadsheet with its manifest": (
+        lambda at: edit_format_consistently(
+            at, "xlsx", lambda file: zip_again(file, b"<is><t>plain</t></is>", b"<f>1+1</f><v>2</v>")
+        ),
+        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
+    ),
+    "spreadsheet cut off with its manifest": (
+        lambda at: edit_format_consistently(at, "xlsx", lambda file: file.write_bytes(file.read_bytes()[:-9])),
+        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
+    ),
+    "rows of a spreadsheet edited": (
+        edited("manifest.json", f'"rows": {ROWS}\n    }}\n  ]', f'"rows": {ROWS - 1}\n    }}\n  ]'),
+        ("the manifest's workbooks are not those of the CSV",),
+    ),
+    "spreadsheet missing": (removed("events_2020-W53_v1.xlsx"), ("events_2020-W53_v1.xlsx is missing",)),
+    "spreadsheet outside the version": (
+        edited("manifest.json", '"events_2020-W53_v1.xlsx"', '"../../../../secret.xlsx"'),
+        DAMAGED,
+    ),
+}
+# Each of a group is of another file or figure, and has another message: one run reports them all.
+TOGETHER: list[Plants] = [
+    {
+        "rows edited": (
+            lambda at: edit_manifest(at, rows=ROWS + 1),
+            (f"pyarrow reads {ROWS} rows instead of {ROWS + 1}", "the manifest's rows are not the table's"),
+        ),
+        "total edited": (
+            lambda at: edit_manifest(at, control_totals={"amount": "1.00"}),
+            ("pyarrow reads another total of amount", "the manifest's control_totals are not the table's"),
+        ),
+        "guarded cells edited": (
+            lambda at: edit_manifest(at, formula_escaped={"note": 0}),
+            ("manifest's formula_escaped",),
+        ),
+        "nulls edited": (
+            edited("manifest.json", '"nulls": 1', '"nulls": 2'),
+            ("reads another number of NULLs in note", "the manifest's columns"),
+        ),
+    },
+    {
+        "dictionary missing": (removed("dictionary.csv"), ("dictionary.csv is missing or damaged",)),
+        "parquet cut off": (
+            replaced("events_2020-W53_v1.parquet", b"PAR1"),
+            (
+                "v1.parquet has 4 bytes instead of",
+                "v1.parquet has another SHA-256",
+                "v1.parquet does not have the rows of the CSV",
+            ),
+        ),
+        "gzip of another file": (
+            replaced("events_2020-W53_v1.csv.gz", gzip.compress(b"event_id\n")),
+            ("v1.csv.gz has another SHA-256 than in the manifest",),
+        ),
+        "spreadsheet edited": (
+            edited("events_2020-W53_v1.xlsx", "PK", "PQ"),
+            ("events_2020-W53_v1.xlsx has another SHA-256 than in the manifest",),
+        ),
+        "pointer lost": (removed("../../latest.json"), ("latest.json: it is missing or damaged",)),
+        "feed lost": (removed("../../../versions.json"), (f"versions.json: {NOT_LISTED}",)),
+        "index edited": (
+            edited("../../../index.html", "events_2020-W53_v1.csv", "events_2020-W53_v2.csv"),
+            (f"index.html: {NOT_LISTED}",),
+        ),
+    },
+    {
+        "dictionary edited": (
+            edited("dictionary.csv", "quantity", "count"),
+            ("dictionary.csv does not have the file's columns",),
+        ),
+        "pointer is no object": (replaced("../../latest.json", b"[]"), ("latest.json: it is missing or damaged",)),
+        "feed edited": (
+            edited("../../../versions.json", '"version": 1,', '"version": 2,'),
+            (f"versions.json: {NOT_LISTED}",),
+        ),
+    },
+    {
+        "parquet edited with its manifest": (
+            lambda at: edit_format_consistently(at, "parquet", edit_parquet),
+            ("events_2020-W53_v1.parquet does not have the rows of the CSV",),
+        ),
+        "gzip edited with its manifest": (
+            lambda at: edit_format_consistently(at, "csv.gz", edit_gzip),
+            ("events_2020-W53_v1.csv.gz does not have the bytes of the CSV",),
+        ),
+        "pointer wrong": (
+            edited("../../latest.json", '"version": 1', '"version": 2'),
+            (f"latest.json: it does not name {VERSION}",),
+        ),
+    },
+]
+
+
+def test_a_right_version_passes_and_every_planted_fault_is_reported(
+    offline_settings: Settings, hostile_source: Source, export: Command
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    right = {path: path.read_bytes() for path in version.parents[2].rglob("*") if path.is_file()}
+    passed = export(offline_settings, "verify", "--week", "2020-W53")
+    assert passed.exit_code == 0
+    checked = (VERSION, "events/latest.json", "versions.json", "index.html")
+    assert passed.output.splitlines() == [f"{path}: OK" for path in checked]
+    for faults in [{name: fault} for name, fault in ALONE.items()] + TOGETHER:
+        for plant, _ in faults.values():
+            plant(version)
+        result = export(offline_settings, "verify")
+        assert isinstance(result.exception, UserError), [*faults]
+        faulty = {line.partition(": ")[0] for line in result.output.splitlines() if not line.endswith(": OK")}
+        failed, _, named = str(result.exception).partition(" of 4 checks failed: ")
+        assert (int(failed), set(named.split(". ")[0].split(", "))) == (len(faulty), faulty), [*faults]
+        for name, (_, expected) in faults.items():
+            assert [line for line in expected if line not in result.output] == [], (name, result.output)
+        assert "pizza" not in result.output
+        for path, content in right.items():
+            path.write_bytes(content)
+    checks = json.loads(export(offline_settings, "verify", "events", "--json").output)
+    right = {"issues": [], "note": ""}
+    assert checks == [{"path": path, **right} for path in checked]
+    nothing = export(offline_settings, "verify", "--week", "2021-W01")
+    assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
+    typo = export(offline_settings, "verify", "events", "event")
+    assert str(typo.exception).startswith("Nothing of event is published")
+
+
+DECIMALS = {
+    f"decimal_{precision}_{scale}": pa.decimal128(precision, scale)
+    for precision in (1, 9, 18, 19, *range(27, 39))
+    for scale in {0, 1, precision // 3, precision}
+}
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_totals_of_decimals_of_any_precision_are_exact(
+    offline_settings: Settings, catalog: Catalog, export: Command, seed: int
+) -> None:
+    """Totals beyond 38 digits, negative ones, and sums whose digits cancel out."""
+    random = Random(seed)
+    units: dict[str, list[int]] = {}
+    for column, kind in DECIMALS.items():
+        most = 10**kind.precision - 1
+        low, high = random.choice([(most - 1, most), (-most, 1 - most), (-most, most), (0, 9)])
+        units[column] = [random.randint(low, high) for _ in range(random.choice([12, 25]) if seed else 25)]
+    rows = max(map(len, units.values()))
+
+    def text(column: str, number: int) -> str:
+        return format(Decimal(f"{number}e-{DECIMALS[column].scale}"), "f")
+
+    cells = [
+        [text(column, numbers[row]) if row < len(numbers) else "" for column, numbers in units.items()]
+        for row in range(rows)
+    ]
+    schema = pa.schema([("event_id", pa.int64()), ("event_at", pa.timestamp("us", "UTC")), *DECIMALS.items()])
+    typed = [(row, MONDAY, *(Decimal(cell) if cell else None for cell in cells[row])) for row in range(rows)]
+    source = source_of(catalog, typed, schema)
+    source = replace(source, dataset=replace(source.dataset, totals_by=("event_at",)))
+    lines = [",".join(schema.names), *(f"{row},{cell(MONDAY)},{','.join(cells[row])}" for row in range(rows))]
+
+    manifest = publish_lines(offline_settings, source, lines)
+    expected = {column: text(column, sum(numbers)) for column, numbers in units.items()}
+    assert {column: manifest.control_totals[column] for column in units} == expected
+    [of_one_time] = manifest.totals_by["event_at"].values()
+    assert {column: of_one_time[column] for column in units} == expected
+    assert export(offline_settings, "verify").exit_code == 0
+
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    off_by_one = {column: text(column, sum(numbers) + 1) for column, numbers in units.items()}
+    edit_manifest(version, control_totals=manifest.control_totals | off_by_one)
+    [checked, *_] = json.loads(export(offline_settings, "verify", "--json").output)
+    assert {f"pyarrow reads another total of {column}" for column in units} <= set(checked["issues"])
+
+
+def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
+    offline_settings: Settings, hostile_source: Source, export: Command
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    edit_format_consistently(version, "xlsx", zip_again)
+    index.write(open_target(offline_settings))
+    result = export(offline_settings, "verify")
+    assert result.exit_code == 0, result.output
+    assert f"{VERSION}: events_2020-W53_v1.xlsx has the cells of the CSV, and other bytes" in result.output
+
+
+def test_the_datapackage_of_an_old_version_is_no_issue(
+    offline_settings: Settings, hostile_source: Source, export: Command
+) -> None:
+    """Releases up to 0.6 published one with each version."""
+    manifest = publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
+    version = Path(offline_settings.export_root) / VERSION
+    unlock(version)
+    (version / "datapackage.json").write_text('{"resources": []}')
+    assert export(offline_settings, "verify").exit_code == 0
+    listed = json.loads(export(offline_settings, "list", "--json").output)
+    assert [one["sha256"] for one in listed] == [manifest.sha256]
+
+
+def test_what_cannot_be_written_again_is_an_issue(
+    offline_settings: Settings, hostile_source: Source, export: Command, tmp_path: Path
+) -> None:
+    """No Thrift server answers."""
+    publish_lines(offline_settings, hostile_source, right_lines())
+    refused = export(offline_settings, "verify", "--rewrite-to", str(tmp_path / "again"))
+    assert str(refused.exception).startswith(f"1 of 5 checks failed: {VERSION} written again. ")
+    assert [*(tmp_path / "again").iterdir()] == []
+
+
+def test_versions_in_a_bucket_are_verified_and_compared(
+    s3_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
+) -> None:
+    first = publish_lines(s3_settings, hostile_source, right_lines(), FORMATS)
+    tag_snapshot(catalog, open_target(s3_settings), first)
+    rows = [row for row in hostile_rows() if row[0] != 4]
+    changed = [(*row[:3], None, *row[4:6], None, row[7]) if row[0] == 2 else row for row in rows]
+    rows = [*changed, (2000, *rows[0][1:])]
+    hostile_source.table.overwrite(arrow_table(rows))
+    second = publish_lines(s3_settings, current_source(catalog, DATASET), right_lines(rows), FORMATS)
+    assert asdict(second)["difference"] == {"added": 1, "removed": 1, "changed": 1}
+    assert asdict(second)["changed_columns"] == {"amount": 1, "sold_on": 1}
+
+    assert export(s3_settings, "verify").exit_code == 0
+    diff = partial(export, s3_settings, "diff", "--week", "2020-W53", "--versions")
+    assert diff("v1..v2").output.splitlines() == [
+        "events 2020-W53, v1 to v2: 1 added, 1 removed, 1 changed: amount in 1, sold_on in 1",
+        "  added event_id 2000",
+        "  changed event_id 2: amount, sold_on",
+        "  removed event_id 4",
+    ]
+    listed = json.loads(diff("v2..v1", "--json").output)
+    assert (listed["events"]["added"], listed["events"]["rows"][0]) == (1, ["added", {"event_id": "4"}, []])
+    for datasets in ((), ("events",)):
+        refused = diff("v1..v3", *datasets)
+        assert isinstance(refused.exception, UserError)
+    assert diff("v1").exit_code == 2
+
+
+@pytest.fixture
+def version(offline_settings: Settings, hostile_source: Source, catalog: Catalog) -> Path:
+    """The directory of a second version, which lacks the first row; it can be changed."""
+    publish_lines(offline_settings, hostile_source, right_lines())
+    hostile_source.table.overwrite(arrow_table(hostile_rows()[1:]))
+    publish_lines(offline_settings, current_source(catalog, DATASET), right_lines(hostile_rows()[1:]))
+    directory = Path(offline_settings.export_root) / "events/2020-W53/v2"
+    unlock(directory)
+    return directory
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_again(
+    offline_settings: Settings, version: Path, export: Command, is_damaged: bool
+) -> None:
+    target = open_target(offline_settings)
+    withdraw(target, VERSION, "somebody was erased")
+    leave_changes(target, f"{VERSION[:-1]}2")
+    if is_damaged:
+        (version / "manifest.json").write_text("{")
+    issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
+    assert issue in export(offline_settings, "verify").output
+    withdraw(target, VERSION, "somebody was erased")
+    assert issue not in export(offline_settings, "verify").output
+
+
+def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog
+) -> None:
+    manifest = publish_lines(offline_settings, hostile_source, right_lines())
+    target, trial = open_target(offline_settings), open_target(offline_settings.changed(export_root="/trial"))
+    tag_snapshot(catalog, target, manifest)
+    tag_snapshot(catalog, target, manifest)
+    table = catalog.load_table(("shop", "exp_weekly__events"))
+    tag = tag_name(target, manifest)
+    assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
+    table.append(arrow_table(hostile_rows()[:1]))
+    newer = str(table.current_snapshot().snapshot_id)
+    # An export to somewhere else does not move it, and another content in its place does.
+    tag_snapshot(catalog, trial, replace(manifest, source_snapshot_id=newer))
+    table = table.refresh()
+    assert table.refs()[tag].snapshot_id == hostile_source.snapshot_id
+    assert str(table.refs()[tag_name(trial, manifest)].snapshot_id) == newer
+    tag_snapshot(catalog, target, replace(manifest, source_snapshot_id=newer))
+    assert str(table.refresh().refs()[tag].snapshot_id) == newer
+    with pytest.raises(UserError, match="no longer has the snapshot"):
+        source_snapshot(catalog, replace(manifest, source_snapshot_id="1"))
+
+
+def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
+    offline_settings: Settings, hostile_source: Source, catalog: Catalog, export: Command
+) -> None:
+    publish_lines(offline_settings, hostile_source, right_lines())
+    target = open_target(offline_settings)
+    outbox.record_versions(catalog, target, Channels(), [])
+    elsewhere = open_target(offline_settings.changed(export_root=f"{offline_settings.export_root}-trial"))
+    outbox.record_versions(catalog, elsewhere, Channels(), [])
+    assert export(offline_settings, "verify").exit_code == 0
+    unlock(Path(offline_settings.export_root))
+    shutil.rmtree(Path(offline_settings.export_root) / "events")
+
+    for options in ((), ("--week", "2020-W53"), ("events",)):
+        result = export(offline_settings, "verify", *options)
+        assert f"{VERSION}: it was published, and is missing" in result.output, options
+        assert isinstance(result.exception, UserError)
+    catalog.load_table("ops.export_outbox").delete(f"idempotency_key = '{outbox.key_of(target, VERSION)}'")
+    assert str(export(offline_settings, "verify").exception).startswith("Nothing is published")
+
+
+def test_a_version_is_verified_by_the_search_that_it_was_made_with(
+    offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch, export: Command
+) -> None:
+    """Later releases look for other personal data; what was withheld then is what the file lacks."""
+    publish_lines(offline_settings, hostile_source, right_lines())
+    more = (501, MONDAY, "more", *[None] * 5)
+    hostile_source.table.append(arrow_table([(500, MONDAY, "a@example.com", *[None] * 5), more]))
+    table = current_source(load_catalog(offline_settings), DATASET)
+    scanned = pii_scan.withhold(table, Path(offline_settings.export_root) / ".staging" / "scan")
+    second = publish_lines(offline_settings, scanned, right_lines([*hostile_rows(), more]))
+    assert second.withheld_rows == {"e-mail address in note": 1}
+    monkeypatch.setattr(pii_scan, "TEXT_CONDITIONS", {"word": "regexp_matches({0}, 'plain')"})
+    result = export(offline_settings, "verify")
+    assert (result.exit_code, result.stdout.count(": OK")) == (0, 5), result.stdout
+
+    # A row more that the file lacks is still found.
+    version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
+    unlock(version)
+    file = version / "events_2020-W53_v2.csv"
+    file.write_text(without_row(right_lines([*hostile_rows(), more])))
+    result = export(offline_settings, "verify")
+    assert "the file lacks 2 rows of the table, and 1 were withheld" in result.stdout
+
+
+def test_a_withdrawn_version_and_an_erased_snapshot_are_no_issues(
+    hostile_source: Source, offline_settings: Settings, export: Command
+) -> None:
+    manifest = publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
+    with hostile_source.table.transaction() as change:
+        change.set_properties({f"lakehouse.erased-snapshot.{manifest.source_snapshot_id}": "2021-01-04"})
+    result = export(offline_settings, "verify")
+    assert result.exception is None, result.output
+    assert f"{VERSION}: its snapshot was erased on 2021-01-04" in result.output
+
+    target = open_target(offline_settings)
+    withdraw(target, VERSION, "somebody was erased")
+    result = export(offline_settings, "verify")
+    assert f"versions.json: {NOT_LISTED}\nindex.html: {NOT_LISTED}\n" in result.output
+    index.write(target)
+    result = export(offline_settings, "verify")
+    assert result.exception is None, result.output
+    assert f"{VERSION}: withdrawn on " in result.output
+    directory = Path(offline_settings.export_root) / VERSION
+    unlock(directory)
+    for name in (CSV, CSV.replace(".csv", ".parquet"), CSV.replace(".csv", ".xlsx")):
+        (directory / name).write_text("a person")
+        result = export(offline_settings, "verify")
+        assert isinstance(result.exception, UserError)
+        assert f"{VERSION}: it is withdrawn, and its file is still there" in result.output
+        (directory / name).unlink()

@@ -1,0 +1,632 @@
+"""Versions: a new one for new content only, the old ones untouched, and a pointer that never goes back."""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import MISSING, fields, replace
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
+from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.httpsession import URLLib3Session
+from botocore.response import StreamingBody
+
+from python_common import private_files
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_dev.stack import stack
+from python_export.datasets import contract
+from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable
+from python_export.publishing.publish import Published, put_contract
+from python_export.publishing.s3_target import CONDITIONAL, S3Target
+from python_export.publishing.target import Target, open_target
+from tests.support.hostile_rows import DATASET, draft
+from tests.support.in_process import Command
+from tests.support.versions import overwrite, pointer, publish_content, publish_file, tree, without_folders
+
+
+def test_first_version(target: Target) -> None:
+    published = publish_content(target, "note\na\n")
+
+    assert published.unchanged is False
+    assert without_folders([published.file]) == {target.address("events/2020-W53/v1/events_2020-W53_v1.csv")}
+    assert without_folders(tree(target)) == {
+        "events/2020-W53/v1/events_2020-W53_v1.csv",
+        "events/2020-W53/v1/dictionary.csv",
+        "events/2020-W53/v1/manifest.json",
+        "events/latest.json",
+    }
+    manifest = json.loads(target.read("events/2020-W53/v1/manifest.json"))
+    assert manifest["version"] == 1
+    assert manifest["supersedes"] is None
+    assert manifest["bytes"] == 7
+    assert manifest["sha256"] == hashlib.sha256(b"note\na\n").hexdigest()
+    assert manifest["control_totals"] == {"amount": "0.10"}
+    assert pointer(target) == {
+        "dataset": "events",
+        "week": "2020-W53",
+        "version": 1,
+        "file": f"2020-W53/v1/{manifest['file']}",
+        "manifest": "2020-W53/v1/manifest.json",
+        "sha256": manifest["sha256"],
+    }
+
+
+def test_same_content_is_the_same_version(target: Target) -> None:
+    first = publish_content(target, "note\na\n")
+    before = tree(target)
+
+    again = publish_content(target, "note\na\n")
+
+    assert again == Published(first.manifest, first.file, unchanged=True)
+    assert tree(target) == before
+
+
+def test_changed_content_is_a_new_version_and_the_old_one_stays(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    before = tree(target)
+
+    second = publish_content(target, "note\nb\n")
+
+    assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
+    assert second.manifest.difference == {"added": 1, "removed": 1, "changed": 0}
+    assert second.manifest.reason == "late or corrected data"
+    assert second.manifest.changed_columns == {}
+    after = tree(target)
+    assert {name: after[name] for name in before if "latest" not in name} == {
+        name: content for name, content in before.items() if "latest" not in name
+    }
+    assert pointer(target)["version"] == 2
+
+
+def test_content_of_an_older_version_is_a_new_version(target: Target) -> None:
+    for content in ("note\na\n", "note\nb\n", "note\na\n"):
+        published = publish_content(target, content)
+
+    assert (published.manifest.version, published.manifest.supersedes) == (3, 2)
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_versions_are_numbers_not_text(target: Target) -> None:
+    for number in range(11):
+        published = publish_content(target, f"note\n{number}\n")
+
+    assert (published.manifest.version, published.manifest.supersedes) == (11, 10)
+    assert pointer(target)["version"] == 11
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_key_that_the_old_version_lacks_makes_every_row_another(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note")]
+    wider = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
+
+    second = publish_file(target, "part,note\n1,a\n2,a\n", wider)
+
+    assert second.manifest.difference == {"added": 2, "removed": 1, "changed": 0}
+    assert second.manifest.reason == "added columns: part, late or corrected data"
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (("note", "c", "a", "b"), "added columns: a and b"),
+        (("b", "note"), "added columns: b, removed columns: c"),
+        (("note",), "removed columns: c"),
+        (("c", "note"), "another order of columns"),
+    ],
+)
+def test_changed_columns_are_named(target: Target, after: tuple[str, ...], reason: str) -> None:
+    for names in (("note", "c"), after):
+        columns = [{"name": name, "type": "string", "nulls": 0} for name in names]
+        manifest = replace(draft("2020-W53"), columns=columns)
+        published = publish_file(target, f"{','.join(names)}\n{','.join('x' * len(names))}\n", manifest)
+    assert published.manifest.reason == reason
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+def test_a_row_whose_key_is_null_in_part_is_the_same_row_in_both_versions(target: Target) -> None:
+    columns = [{"name": name, "type": "string", "nulls": 0} for name in ("part", "note", "figure", "price")]
+    manifest = replace(draft("2020-W53"), key=["part", "note"], columns=columns)
+    for content in ("1,,a,\n2,,b,\n3,,b,1\n", "1,,a,\n2,,c,\n3,,,2\n"):
+        second = publish_file(target, f"part,note,figure,price\n{content}", manifest)
+    assert second.manifest.difference == {"added": 0, "removed": 0, "changed": 2}
+    assert second.manifest.changed_columns == {"figure": 2, "price": 1}
+
+
+DAMAGED = {"gone": None, "cut off": b'note\n"secret\n', "another one": b"note\nsecret\n"}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_old_file_is_superseded_without_a_difference(target: Target, content: bytes | None) -> None:
+    first = publish_content(target, "note\na\n").manifest
+    overwrite(target, f"{first.path}/{first.file}", content)
+
+    second = publish_content(target, "note\nb\n").manifest
+    assert (second.version, second.supersedes, second.difference) == (2, 1, None)
+    assert second.warnings == ["v1 is damaged, so it is not known what changed since"]
+    assert "secret" not in second.text()
+    assert published(target)[-1] == second
+
+
+def test_a_published_version_cannot_be_written(offline_settings: Settings) -> None:
+    file = Path(publish_content(open_target(offline_settings), "note\na\n").file)
+    assert [oct(path.stat().st_mode & 0o222) for path in (file.parent, *file.parent.iterdir())] == ["0o0"] * 4
+
+
+def test_a_version_whose_writer_died_after_the_rename_is_readable_and_the_next_run_closes_it(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_files, "_callers_umask", 0o022)
+    target, version = open_target(offline_settings), Path(offline_settings.export_root) / "events/2020-W53/v1"
+    before = os.umask(private_files.UMASK)
+    try:
+        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            rename = Path.rename
+
+            def die_after_the_version(path: Path, target_path: Path) -> None:
+                rename(path, target_path)
+                if target_path == version:
+                    raise KeyboardInterrupt
+
+            killed.setattr(Path, "rename", die_after_the_version)
+            publish_content(target, "note\na\n")
+        assert [oct(path.stat().st_mode & 0o777) for path in (version, *version.iterdir())] == ["0o755", *["0o444"] * 3]
+        # Killed before a folder got its mode.
+        version.parents[1].chmod(0o700)
+        target.clean(["events"])
+        assert publish_content(target, "note\na\n").unchanged
+        modes = [oct(path.stat().st_mode & 0o777) for path in (version, *version.parents[:2])]
+        assert modes == ["0o555", "0o755", "0o755"]
+    finally:
+        os.umask(before)
+
+
+def test_a_file_in_the_way_of_a_week_is_named(offline_settings: Settings) -> None:
+    week = Path(offline_settings.export_root) / "events" / "2020-W53"
+    week.parent.mkdir(parents=True)
+    week.write_text("a file")
+    with pytest.raises(NotADirectoryError):
+        publish_content(open_target(offline_settings), "note\na\n")
+
+
+def test_what_others_keep_under_the_root_is_no_version(target: Target) -> None:
+    path = publish_content(target, "note\na\n").manifest.path
+    for foreign in (
+        "dbt/target/manifest.json",
+        "models/churn/v1/manifest.json",
+        "a/b/c/2020-W53/v1/manifest.json",
+        "events/2020-W53/v1.bak/manifest.json",
+        "events/2020-W53/v01/manifest.json",
+        "events/2020-W53/manifest.json",
+        "2020-W53/v1/manifest.json",
+    ):
+        target.put(foreign, b"{}")
+    assert [*target.versions()] == [*target.versions("events/")] == [path]
+    unreadable: list[ManifestError] = []
+    assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == [path]
+    assert unreadable == []
+
+
+def test_a_stack_is_wiped_with_all_that_it_has_published(
+    offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_content(open_target(offline_settings), "note\na\n")
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    (tmp_path / stack.MARK).touch()
+    with monkeypatch.context() as undeletable, pytest.raises(UserError, match="could not be deleted"):
+        undeletable.setattr("shutil.rmtree", lambda *_, **__: None)
+        stack.wipe()
+    stack.wipe()
+    assert not tmp_path.exists()
+
+
+def test_another_contract_takes_the_place_of_one(target: Target) -> None:
+    for dataset in (DATASET, replace(DATASET, description="Another one.")):
+        put_contract(target, dataset)
+        assert target.read(f"{DATASET.name}/{contract.FILE}") == contract.text(dataset).encode()
+
+
+def test_late_data_for_an_older_week_does_not_move_the_pointer_back(target: Target) -> None:
+    publish_content(target, "note\na\n", "2020-W53")
+    publish_content(target, "note\nb\n", "2021-W01")
+    late = publish_content(target, "note\nc\n", "2020-W53")
+
+    assert late.manifest.version == 2
+    assert (pointer(target)["week"], pointer(target)["version"]) == ("2021-W01", 1)
+
+
+def test_a_run_that_died_before_the_pointer_is_healed_by_the_next(target: Target) -> None:
+    publish_content(target, "note\na\n")
+    old_pointer = target.read("events/latest.json")
+    publish_content(target, "note\nb\n")
+    target.put("events/latest.json", old_pointer)
+
+    assert publish_content(target, "note\nb\n").unchanged
+    assert pointer(target)["version"] == 2
+
+
+def test_what_a_run_left_that_died_before_the_commit_is_no_version(target: Target) -> None:
+    publish_content(target, "note\na\n", "2020-W53")
+    if isinstance(target, S3Target):
+        # Next to a version, and without one.
+        for path in ("2021-W01/v1", "2020-W53/v1"):
+            target.put(f"events/{path}/{target.folder()}half.csv", b"note\nhalf")
+        start_upload(target, f"events/2020-W53/v2/{target.folder()}x.csv")
+    else:
+        (target.root / "events" / "2021-W01").mkdir()
+        (target.root / "events" / ".latest.json.0123abcd").write_text("{")
+        (target.staging / "run" / "version").mkdir(parents=True)
+
+    before = tree(target)
+    target.clean(["events"])
+    assert tree(target) == before
+    assert [*target.versions()] == ["events/2020-W53/v1"]
+    assert newest(target, "events").week == "2020-W53"
+    target.clean(["events"], abandoned_after=timedelta(0))
+    assert len(without_folders(tree(target))) == 4
+    if isinstance(target, S3Target):
+        assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
+    assert publish_content(target, "note\nb\n", "2020-W53").manifest.version == 2
+    assert publish_content(target, "note\nc\n", "2021-W01").manifest.version == 1
+
+
+def start_upload(target: S3Target, path: str) -> str:
+    """Begin an upload in parts that is never ended, and return its number."""
+    return target.client.create_multipart_upload(Bucket=target.bucket, Key=target._key(path))["UploadId"]
+
+
+def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> None:
+    target = open_target(s3_settings.changed(export_root=f"s3://{open_target(s3_settings).bucket}"))
+    folder = target.folder()
+    of_others = {
+        "invoices/2026/11/a.pdf",
+        "backups/2026-W40/v3/db.dump",
+        # Not by this project, although where its files are; another project's dataset; damaged, not abandoned.
+        "events/2020-W53/v1/half.csv",
+        f"archive/2020-W53/v1/{folder}half.csv",
+        "events/2019-W01/v1/manifest.json",
+        f"events/2019-W01/v1/{folder}events_2019-W01_v1.csv",
+        f"events/2019-W01/v1/{target.folder()}events_2019-W01_v1.csv",
+    }
+    for path in of_others | {f"events/2020-W53/v1/{folder}half.csv"}:
+        target.client.put_object(Bucket=target.bucket, Key=path, Body=b"{")
+    for path in ("backups/2026-W40/v3/db.dump", f"archive/2020-W53/v1/{folder}half.csv"):
+        start_upload(target, path)
+    start_upload(target, f"events/2020-W53/v1/{folder}half.csv")
+
+    target.clean(["events"], abandoned_after=timedelta(0))
+    assert set(tree(target)) == of_others
+    uploads = target.client.list_multipart_uploads(Bucket=target.bucket)["Uploads"]
+    assert {upload["Key"] for upload in uploads} == {
+        "backups/2026-W40/v3/db.dump",
+        f"archive/2020-W53/v1/{folder}half.csv",
+    }
+
+
+def test_an_upload_that_another_machine_aborts_first_is_no_error(s3_settings: Settings) -> None:
+    overtaken = []
+
+    def be_overtaken(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+        """Answer the first abort as Amazon's S3 does when there is no such upload any more; SeaweedFS does not."""
+        if overtaken:
+            return None
+        overtaken.append(URLLib3Session().send(request).status_code)
+        answer = AWSResponse(request.url, 404, {}, BytesIO())
+        answer._content = b"<Error><Code>NoSuchUpload</Code></Error>"
+        return answer
+
+    target = open_target(s3_settings)
+    for _ in range(2):
+        start_upload(target, f"events/2020-W53/v1/{target.folder()}half.csv")
+    target.client.meta.events.register("before-send.s3.AbortMultipartUpload", be_overtaken)
+    target.clean(["events"], abandoned_after=timedelta(0))
+    assert overtaken == [204]
+    assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
+
+
+def test_a_version_that_is_committed_during_the_cleaning_stays(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def list_and_be_overtaken(self: S3Target, under: str = "") -> list:
+        listed_objects = [*objects(self, under)]
+        self.put("events/2020-W53/v1/manifest.json", json.dumps({"file": f"{folder}events_2020-W53_v1.csv"}).encode())
+        return listed_objects
+
+    target, objects = open_target(s3_settings), S3Target._objects
+    folder = target.folder()
+    target.put(f"events/2020-W53/v1/{folder}events_2020-W53_v1.csv", b"note\na\n")
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(S3Target, "_objects", list_and_be_overtaken)
+        target.clean(["events"], abandoned_after=timedelta(0))
+    assert len(tree(target)) == 2
+
+
+def test_a_pointer_that_cannot_be_written_leaves_nothing(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = open_target(offline_settings)
+    monkeypatch.setattr("python_common.private_files.sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        target.put("events/latest.json", b"{}")
+    assert tree(target) == {}
+
+
+@pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"])
+def test_an_upload_that_died_blocks_no_other(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    target = open_target(s3_settings)
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(S3Target, "_commit", die)
+        publish_content(target, "note\na\n")
+    target.clean(["events"])
+    assert len(without_folders(tree(target))) == 2
+
+    assert publish_content(target, content).manifest.version == 1
+    target.clean(["events"], abandoned_after=timedelta(0))
+    assert len(tree(target)) == 5
+    assert target.read(f"{published(target)[0].path}/{published(target)[0].file}") == content.encode()
+
+
+def test_large_files_go_up_and_come_down_in_parts(s3_settings: Settings, tmp_path: Path) -> None:
+    target = open_target(s3_settings)
+    content = "note\n" + "0123456789\n" * 1_600_000
+    manifest = publish_content(target, content).manifest
+    stored = target.client.head_object(Bucket=target.bucket, Key=target._key(f"{manifest.path}/{manifest.file}"))
+    assert stored["ETag"].strip('"').endswith("-3"), "the parts of 8 MB"
+    assert target.fetch(f"{manifest.path}/{manifest.file}", tmp_path / "new").read_text() == content
+
+
+def test_each_object_has_its_content_type(s3_settings: Settings) -> None:
+    target = open_target(s3_settings)
+    publish_content(target, "note\na\n")
+    target.put("reports/2020-W53.html", b"")
+    types = {
+        path.rpartition("/")[2]: target.client.head_object(Bucket=target.bucket, Key=target._key(path))["ContentType"]
+        for path in tree(target)
+        if path != CONDITIONAL
+    }
+    assert types == {
+        "events_2020-W53_v1.csv": "text/csv; charset=utf-8",
+        "dictionary.csv": "text/csv; charset=utf-8",
+        "manifest.json": "application/json",
+        "latest.json": "application/json",
+        "2020-W53.html": "text/html; charset=utf-8",
+    }
+
+
+def test_a_store_that_ignores_conditions_is_noticed(s3_settings: Settings) -> None:
+    def ignore(request: AWSRequest, **_: object) -> None:
+        del request.headers["If-None-Match"]
+
+    target = open_target(s3_settings)
+    # So the store sees what one sees that does not know the header.
+    target.client.meta.events.register("before-sign.s3.PutObject", ignore)
+    with pytest.raises(UserError, match=r"ignores If-None-Match: an export could replace a version of another"):
+        publish_content(target, "note\na\n")
+    assert set(tree(target)) == {CONDITIONAL}
+
+
+@pytest.mark.parametrize(
+    ("arrives", "status"),
+    [
+        # boto3 asks again, and the store refuses: there is a manifest, this one.
+        (True, 503),
+        # Another write of the same object is going on; which of them is there is known afterwards.
+        (False, 409),
+    ],
+)
+def test_a_commit_whose_outcome_is_not_known_is_asked_for_again(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, arrives: bool, status: int
+) -> None:
+    monkeypatch.setattr("python_export.publishing.s3_target.COMMIT_PAUSE_SECONDS", 0)
+    lost = []
+
+    def lose(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+        if lost or not request.url.endswith("/manifest.json"):
+            return None
+        lost.append(URLLib3Session().send(request).status_code if arrives else None)
+        answer = AWSResponse(request.url, status, {}, BytesIO())
+        answer._content = b""
+        return answer
+
+    target = open_target(s3_settings)
+    target.client.meta.events.register("before-send.s3.PutObject", lose)
+    assert publish_content(target, "note\na\n").unchanged is False
+    assert lost == [200 if arrives else None]
+    assert len(without_folders(tree(target))) == 4
+
+
+@pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"])
+def test_of_two_writers_of_a_version_the_second_agrees_or_fails(
+    target: Target, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    """The second has looked before the first was there; a lock does not keep machines apart."""
+    add = type(target).add
+
+    def overtaken(self: Target, directory: Path, path: str) -> None:
+        monkeypatch.undo()
+        publish_content(target, "note\na\n")
+        add(self, directory, path)
+
+    monkeypatch.setattr(type(target), "add", overtaken)
+    if content == "note\na\n":
+        assert publish_content(target, content).unchanged
+    else:
+        with pytest.raises(UserError, match="with other content"):
+            publish_content(target, content)
+    files = tree(target)
+    [name] = [path for path in files if path.endswith("/events_2020-W53_v1.csv")]
+    assert files[name] == b"note\na\n"
+    # Nothing of the second one is left.
+    assert len({*files} - {CONDITIONAL}) == 4
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"dataset": "events"}', None])
+def test_a_damaged_manifest_costs_its_version_and_no_other(
+    offline_settings: Settings, damaged: bytes | None, export: Command
+) -> None:
+    target = open_target(offline_settings)
+    publish_content(target, "note\na\n", "2020-W52")
+    publish_content(target, "note\na\n")
+    overwrite(target, "events/2020-W53/v1/manifest.json", damaged)
+
+    unreadable: list[ManifestError] = []
+    assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == ["events/2020-W52/v1"]
+    assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable[0].message
+    result = export(offline_settings, "list")
+    assert "2020-W52" in result.output
+    assert "1 versions are not in this list: " in str(result.exception)
+
+    second = publish_content(target, "note\nb\n").manifest
+    assert (second.version, second.supersedes, second.difference) == (2, 1, None)
+    assert second.warnings == ["v1 is damaged, so it is not known what changed since"]
+    assert pointer(target)["version"] == 2
+
+
+def test_a_manifest_that_its_store_does_not_hand_over_is_not_called_damaged(offline_settings: Settings) -> None:
+    target = open_target(offline_settings)
+    publish_content(target, "note\na\n")
+    manifest = Path(target.address("events/2020-W53/v1/manifest.json"))
+    manifest.parent.chmod(0o755)
+    manifest.unlink()
+    manifest.symlink_to(manifest)
+    with pytest.raises(ManifestError, match=r"v1/manifest\.json cannot be read \(Too many levels of symbolic links\)"):
+        publish_content(target, "note\na\n")
+    assert paths(target) == ["events/2020-W53/v1"]
+
+
+def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_with_them(target: Target) -> None:
+    path = publish_content(target, "note\na\n").manifest.path
+    written = json.loads(target.read(f"{path}/manifest.json"))
+    needed = {field.name for field in fields(Manifest) if field.default is MISSING and field.default_factory is MISSING}
+    overwrite(target, f"{path}/manifest.json", json.dumps({name: written[name] for name in needed}).encode())
+    old = read(target, path)
+    assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [Column("note", "string", 0)])
+    assert list(json.loads(old.text())) == list(written)
+    assert json.loads(old.text()) == written | {"key": [], "reason": "", "difference": None, "totals_by": {}}
+
+
+def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Target) -> None:
+    path = publish_content(target, "note\na\n").manifest.path
+    written = json.loads(target.read(f"{path}/manifest.json"))
+    overwrite(target, f"{path}/manifest.json", json.dumps(written | {"colour": "red"}).encode())
+    assert publish_content(target, "note\na\n").unchanged
+
+    overwrite(target, f"{path}/manifest.json", json.dumps(written | {"manifest_format": 2}).encode())
+    unreadable: list[ManifestError] = []
+    assert [*readable(target, paths(target), unreadable)] == []
+    assert "was written by a newer release" in unreadable[0].message
+    with pytest.raises(UserError, match="was written by a newer release"):
+        publish_content(target, "note\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        ("gs://bucket/prefix", "LAKEHOUSE_EXPORT_ROOT is gs://bucket/prefix"),
+        ("s3://", "LAKEHOUSE_EXPORT_ROOT is s3://"),
+        ("s3://no-such-bucket", r"The export root s3://no-such-bucket/ cannot be used \(NoSuchBucket\)"),
+    ],
+)
+def test_an_invalid_root_is_named(s3_settings: Settings, root: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        published(open_target(s3_settings.changed(export_root=root)))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("AWS_ENDPOINT_URL_S3", "localhost:9000", "Invalid endpoint: localhost:9000"),
+        ("AWS_PROFILE", "nobody", r"The config profile \(nobody\) could not be found"),
+    ],
+)
+def test_wrong_aws_variables_are_named(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=rf"The export root s3://.* cannot be used \({expected}\)"):
+        open_target(s3_settings)
+
+
+def test_a_refused_upload_is_named_by_its_code(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A store that is full or overloaded answers so; boto3 wraps the answer."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ClientError({"Error": {"Code": "SlowDown"}}, "PutObject")
+
+    target = open_target(s3_settings)
+    (tmp_path / "rows.csv").write_text("")
+    monkeypatch.setattr("s3transfer.futures.TransferFuture.result", refuse)
+    with pytest.raises(UserError, match=r"cannot be used \(SlowDown\)"):
+        target.add(tmp_path, "events/2020-W53/v1")
+
+
+def test_a_store_that_stalls_within_a_file_is_named(
+    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stall(*_: object, **__: object) -> None:
+        raise ReadTimeoutError(endpoint_url="")
+
+    target = open_target(s3_settings)
+    target.put("events/latest.json", b"{}")
+    monkeypatch.setattr(StreamingBody, "read", stall)
+    monkeypatch.setattr(StreamingBody, "__next__", stall, raising=False)
+    for attempt in (lambda: target.read("events/latest.json"), lambda: target.fetch("events/latest.json", tmp_path)):
+        with pytest.raises(UserError, match=r"cannot be used \(ReadTimeoutError\)"):
+            attempt()
+
+
+def test_the_list_has_every_version_and_what_came_after_it(published_to: Settings, export: Command) -> None:
+    for content, week in (("a", "2020-W53"), ("b", "2020-W53"), ("a", "2021-W01")):
+        publish_content(open_target(published_to), f"note\n{content}\n", week)
+
+    lines = [line.split() for line in export(published_to, "list").output.splitlines()[1:]]
+    assert [(line[1], line[2], line[-1] if line[-1].startswith("v") else None) for line in lines] == [
+        ("2020-W53", "v1", "v2"),
+        ("2020-W53", "v2", None),
+        ("2021-W01", "v1", None),
+    ]
+    entries = json.loads(export(published_to, "list", "events", "--json").output)
+    assert [(entry["week"], entry["version"]) for entry in entries] == [
+        ("2020-W53", 1),
+        ("2020-W53", 2),
+        ("2021-W01", 1),
+    ]
+    one = json.loads(export(published_to, "list", "--week", "2021-W01", "--json").output)
+    assert [(entry["week"], entry["version"]) for entry in one] == [("2021-W01", 1)]
+    unknown = export(published_to, "list", "evnts")
+    assert str(unknown.exception).startswith("Nothing of evnts is published")
+
+
+def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(target: Target) -> None:
+    tagged: list[str] = []
+
+    def refuse(manifest: Manifest) -> None:
+        raise UserError(f"{manifest.path} cannot be kept", "Run it again")
+
+    def publish_kept(keep: Callable[[Manifest], None]) -> Published:
+        return publish_file(target, "a", draft("2020-W53"), tag_snapshot=keep)
+
+    with pytest.raises(UserError, match="events/2020-W53/v1 cannot be kept"):
+        publish_kept(refuse)
+    assert target.versions() == {}
+    # The tag of a version that is there may have been lost: it is made again.
+    for _ in range(2):
+        publish_kept(lambda manifest: tagged.append(manifest.path))
+    assert tagged == ["events/2020-W53/v1"] * 2

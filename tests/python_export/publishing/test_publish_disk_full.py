@@ -1,0 +1,101 @@
+"""No room at each place that an export writes to: nothing half done is public, the error is true, and then it works.
+
+The system itself refuses to make a file longer (RLIMIT_FSIZE, "File too large"), as it does on a full disk.
+"""
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from python_common.config.settings import Settings
+from python_common.errors import UserError
+from python_export.csv import csv_file
+from python_export.csv.compare import verify
+from python_export.csv.write import write
+from python_export.datasets.snapshot import Source
+from python_export.publishing.manifest import published
+from python_export.publishing.publish import publish
+from python_export.publishing.target import Target, open_target, staging
+from tests.support.disk import no_room_beyond
+from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, current_source, draft
+from tests.support.services.weed import Weed
+
+MB = 1024 * 1024
+
+
+def export(target: Target, content: str) -> int:
+    """Publish as a run does, and return the version."""
+    with staging(target.staging) as directory:
+        alone = directory / "events" / "version"
+        alone.mkdir(parents=True)
+        (alone / "part-0.csv").write_text(content)
+        return publish(target, alone / "part-0.csv", draft("2020-W53"), (), directory / "scratch").manifest.version
+
+
+def test_no_room_for_the_file(hostile_source: Source, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    with (
+        pytest.raises(UserError, match=r"DuckDB could not write the file \(IOException\).* check that there is room"),
+        no_room_beyond(100),
+    ):
+        write(hostile_source, file, tmp_path / "scratch")
+    write(hostile_source, file, tmp_path / "scratch")
+    verify(file, hostile_source, tmp_path / "scratch")
+
+
+def test_no_room_for_a_version(target: Target) -> None:
+    with (
+        pytest.raises(UserError, match=r"The export stopped: File too large|cannot be used"),
+        no_room_beyond(100),
+    ):
+        export(target, "note\n")
+    assert published(target) == []
+    assert export(target, "note\n") == 1
+
+
+def test_no_room_for_what_the_next_version_needs(target: Target) -> None:
+    """The old file, which is fetched from a bucket, or the keys that the new one lacks."""
+    message = "The export stopped: File too large|changes.csv cannot be written"
+    content = "note\n" + "0123456789\n" * 200_000
+    assert export(target, content) == 1
+    # Small enough for the new file.
+    with pytest.raises(UserError, match=message), no_room_beyond(MB):
+        export(target, "note\n")
+    assert len(published(target)) == 1
+    assert not [*target.staging.glob("*/")]
+    assert export(target, "note\n") == 2
+
+
+def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    target = open_target(s3_settings)
+    content = "note\n" + "0123456789\n" * 1_600_000
+    # The same key: the changes are small, and the store has no room for the first file.
+    assert export(target, "note\n0123456789\n") == 1
+    with (
+        pytest.raises(UserError, match=r"The export root s3://.* cannot be used"),
+        no_room_beyond(0, weed.service.process().pid),
+    ):
+        export(target, content)
+    assert [manifest.version for manifest in published(target)] == [1]
+    assert export(target, content) == 2
+
+
+@pytest.mark.slow
+def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_file, "MEMORY_LIMIT", "120MB")
+    rows = [(number, MONDAY, f"4111 {number}" * 20, Decimal(1), Decimal(1), 1, None, True) for number in range(150_000)]
+    catalog.create_table(("shop", "exp_weekly__events"), SCHEMA).append(arrow_table(rows))
+    table = current_source(catalog, replace(DATASET, order_by=("note",)))
+    file = tmp_path / "staged.csv"
+    file.write_text(",".join(SCHEMA.names) + "\n")
+    with pytest.raises(UserError) as refusal, no_room_beyond(MB):
+        verify(file, table, tmp_path / "scratch")
+    assert "the file could not be compared with the table" in str(refusal.value)
+    assert "check that there is room" in str(refusal.value)
+    assert "4111" not in str(refusal.value)
+    with pytest.raises(UserError, match="0 rows instead of 150000"):
+        verify(file, table, tmp_path / "scratch")

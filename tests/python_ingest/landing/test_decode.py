@@ -1,0 +1,332 @@
+"""Decoding on a real broker and registry: every Avro kind, several writers, keys of any sort, poison."""
+
+import datetime as dt
+import random
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from python_ingest.kafka import consumer, registry
+from python_ingest.kafka.message import HEADER_BYTES
+from python_ingest.landing import batch
+from python_ingest.landing.run import Options
+from python_ingest.maintenance import replay
+from python_ingest.maintenance.status import topic_statuses
+from tests.support.evolutions import encode
+from tests.support.topic_fixture import (
+    SALE,
+    TopicFixture,
+    assert_columns_hold_what_bytes_encode,
+    assert_no_column_differs,
+    record,
+)
+
+MOMENT = dt.datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=dt.UTC)
+
+
+def avro_long(number: int) -> bytes:
+    return encode("long", 0, number)[HEADER_BYTES:]
+
+
+def test_a_record_lands_with_all_kafka_metadata(topic: TopicFixture) -> None:
+    schema_id = topic.register(SALE)
+    value = topic.encode(schema_id, {"id": 1, "note": "n"})
+    headers = [("trace", b"\x01"), ("empty", None)]
+    topic.produce(value, partition=2, key=b"k-1", timestamp=int(MOMENT.timestamp() * 1000), headers=headers)
+    result = topic.land_well()
+    assert (result.records, result.dead_letters, result.batches) == (1, 0, 1)
+    (row,) = topic.rows()
+    assert abs(dt.datetime.now(dt.UTC) - row.pop("ingested_at")) < dt.timedelta(minutes=5)
+    assert row == {
+        "id": 1,
+        "note": "n",
+        "kafka_topic": topic.name,
+        "kafka_generation": None,
+        "kafka_partition": 2,
+        "kafka_offset": 0,
+        "kafka_timestamp": MOMENT,
+        "kafka_timestamp_type": 0,
+        "kafka_headers": [{"key": "trace", "value": b"\x01"}, {"key": "empty", "value": None}],
+        "kafka_key": "k-1",
+        "kafka_raw_key": b"k-1",
+        "kafka_raw_value": value,
+        "key_schema_id": None,
+        "value_schema_id": schema_id,
+        "decode_error": None,
+        "key_error": None,
+        "ingest_batch": 1,
+    }
+
+
+def test_poison_becomes_dead_letters_and_neighbours_are_unaffected(topic: TopicFixture) -> None:
+    lines = {"type": "array", "items": record("line", price="double")}
+    schema_id = topic.register(record("sale", big="long", blob="bytes", lines=lines))
+    good = topic.encode(schema_id, {"big": 2**63 - 1, "blob": b"\x00\xff", "lines": [{"price": 1.5}, {"price": 2.5}]})
+    header = good[:5]
+    failed = f"decode_failed: schema id {schema_id}"
+    poison: dict[bytes, str] = {
+        b"": "not_registry_avro: shorter than 5 bytes",
+        b"\x00\x00\x00": "not_registry_avro: shorter than 5 bytes",
+        b"\x01" + good[1:]: "not_registry_avro: the first byte is not 0",
+        b"\x00\x7f\xff\xff\xff" + good[5:]: "unknown_schema_id: schema id 2147483647",
+        b"\x00\xff\xff\xff\xff" + good[5:]: "unknown_schema_id: the id is negative",
+        good.replace(avro_long(2**63 - 1), b"\xff" * 12 + b"\x01"): failed,
+        **{good[:length]: failed for length in range(5, len(good))},
+    }
+    for length in (10_000_000, 2**28, 2**30, 2**31 - 20, 2**40, -7, 2**62):
+        poison[header + avro_long(1) + avro_long(length) + b"abc"] = failed
+    for length in (2**28, 2**31 - 20, 2**40, -(2**40)):
+        poison[header + avro_long(1) + avro_long(0) + avro_long(length)] = failed
+    produced = [good]
+    for value in poison:
+        produced += [value, good]
+    for value in produced:
+        topic.produce(value)
+    result = topic.land_well()
+    assert (result.records, result.dead_letters) == (len(produced), len(poison))
+    rows = topic.rows()
+    assert [row["kafka_raw_value"] for row in rows] == produced
+    assert [row["decode_error"] for row in rows] == [poison.get(value) for value in produced]
+    assert [row["blob"] for row in rows] == [b"\x00\xff" if value == good else None for value in produced]
+    assert_no_column_differs(topic, len(rows))
+
+
+def test_an_unknown_framing_is_named_and_never_decoded(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("r", a="long", b="long"))
+    framed = topic.encode(schema_id, {"a": 1, "b": 2})
+    guid = b"\x01" + bytes(range(16))
+    header = "unknown_framing: the schema's id is in a header of the record"
+    # What follows the header, or an id of 8 bytes, could be read as a framed record, too.
+    cases: list[tuple[bytes, list[tuple[str, bytes]], str | None]] = [
+        (framed[5:], [("__value_schema_id", guid)], header),
+        (framed, [("trace", b"x"), ("__value_schema_id", guid)], header),
+        (framed, [("apicurio.value.globalId", bytes(8))], header),
+        (b"", [("apicurio.value.contentId", bytes(8))], header),
+        (b"\xc3\x01" + bytes(8) + framed[5:], [], "not_registry_avro: single-object encoding"),
+        (
+            b"\x00" + schema_id.to_bytes(8, "big") + framed[5:],
+            [],
+            "unknown_schema_id: schema id 0, as ids of 8 bytes begin",
+        ),
+        (framed, [("__key_schema_id", guid), ("value_schema_id", guid)], None),
+    ]
+    for value, headers, _ in cases:
+        topic.produce(value, headers=headers)
+    topic.land_well()
+    rows = topic.rows()
+    assert [row["decode_error"] for row in rows] == [error for _, _, error in cases]
+    assert [row["a"] for row in rows] == [None if error else 1 for _, _, error in cases]
+    assert_columns_hold_what_bytes_encode(topic, len(cases))
+    assert replay.replay(topic.batch_writer(), None).decoded == 0
+
+
+def test_an_avro_key_whose_id_is_in_a_header_is_no_key(topic: TopicFixture) -> None:
+    topic = topic.declaring(key="avro")
+    value = topic.encode(topic.register(SALE), {"id": 1, "note": ""})
+    key = topic.encode(topic.register("long", "key"), 5)
+    topic.produce(value, key=key)
+    topic.produce(value, key=key, headers=[("__key_schema_id", b"\x01" + bytes(16))])
+    topic.land_well()
+    keys = [(row["kafka_key"], row["key_error"]) for row in topic.rows()]
+    assert keys == [(5, None), (None, "unknown_framing: the schema's id is in a header of the record")]
+    assert_columns_hold_what_bytes_encode(topic, 2)
+
+
+def test_a_string_that_is_not_utf_8_makes_a_dead_letter_wherever_it_is(topic: TopicFixture) -> None:
+    nested = record("p", city=["null", "string"])
+    schema_id = topic.register(
+        record(
+            "texts",
+            top="string",
+            place=nested,
+            tags={"type": "array", "items": "string"},
+            by_name={"type": "map", "values": nested | {"name": "q"}},
+            either=["int", "string"],
+        )
+    )
+    value = {"top": "AAAA", "place": {"city": "BBBB"}, "tags": ["x", "CCCC"], "by_name": {"DDDD": {"city": "EEEE"}}}
+    value |= {"either": "FFFF"}
+    good = topic.encode(schema_id, value)
+    for text in (b"AAAA", b"BBBB", b"CCCC", b"DDDD", b"EEEE", b"FFFF"):
+        assert text in good
+        topic.produce(good.replace(text, b"\xff\xfe\x00\x01"))
+    topic.produce(good)
+    topic.produce(topic.encode(schema_id, value | {"place": {"city": None}, "tags": [], "by_name": {}, "either": 1}))
+    topic.land_well()
+    errors = [row["decode_error"] for row in topic.rows()]
+    assert errors == [f"decode_failed: schema id {schema_id}"] * 6 + [None, None]
+    assert_columns_hold_what_bytes_encode(topic, 8)
+
+
+def test_an_id_that_is_registered_later_decodes_from_then_on(topic: TopicFixture) -> None:
+    known = topic.register(record("sale", id="int"))
+    later = topic.register(record("sale", id="int", more=["null", "string"]))
+    topic.produce(topic.encode(known, {"id": 1}))
+    ahead = later + 1
+    topic.produce(b"\x00" + ahead.to_bytes(4, "big") + b"\x02\x00")
+    assert topic.land_well().dead_letters == 1
+    assert topic.register(record("sale", id="int", last=["null", "long"])) == ahead
+    topic.produce(topic.encode(ahead, {"id": 5, "last": 7}))
+    assert topic.land_well().dead_letters == 0
+    assert [row["decode_error"] for row in topic.rows()] == [None, f"unknown_schema_id: schema id {ahead}", None]
+    report = topic.verify(decoded=True)
+    assert report.issues == []
+    assert report.notes == [f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"]
+
+
+@pytest.mark.slow
+def test_an_unknown_id_costs_one_look_and_three_questions_and_thousands_of_them_no_more_than_a_few(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "MOST_NEW_IDS", 5)
+    monkeypatch.setattr(registry, "FIRST_PAUSE", 300.0)
+    schema_id = topic.register(record("sale", id="int"))
+    missing = schema_id + 10_000
+    good, bad = topic.encode(schema_id, {"id": 1}), b"\x00" + missing.to_bytes(4, "big") + b"\x02"
+    looks, asked = [], []
+    look, ask = consumer.schema_ids, SchemaRegistryClient.get_schema
+    monkeypatch.setattr(consumer, "schema_ids", lambda *given: looks.append(given) or look(*given))
+    monkeypatch.setattr(
+        SchemaRegistryClient, "get_schema", lambda client, schema_id: asked.append(schema_id) or ask(client, schema_id)
+    )
+    ingester = topic.ingester()
+
+    def land(*values: bytes) -> int:
+        for value in values:
+            topic.produce(value)
+        topic.flush()
+        (result,) = ingester.catch_up([topic.declaration])
+        assert result.error is None
+        return result.dead_letters
+
+    assert land(good, bad) == 1
+    # Once more for the known schema's fingerprint.
+    assert (len(looks), asked.count(schema_id), asked.count(missing)) == (1, 2, 3)
+    # Known to be unknown: no job that fails, no second reading, no question.
+    assert land(bad, good) == 1
+    assert (len(looks), asked.count(missing)) == (1, 3)
+    hostile = [b"\x00" + (missing + 1 + step).to_bytes(4, "big") + b"\x02" for step in range(3000)]
+    later = topic.register(record("sale", id="int", more=["null", "string"]))
+    new = topic.encode(later, {"id": 2, "more": "x"})
+    asked.clear()
+    assert land(*hostile, new, good) == 3000
+    assert set(asked) == {later, *range(missing + 1, missing + 5)}
+    rows = topic.rows()
+    assert (rows[-2]["more"], rows[-1]["decode_error"]) == ("x", None)
+    assert rows[4]["decode_error"] == f"unknown_schema_id: schema id {missing + 1}"
+    assert rows[3000]["decode_error"] == f"unknown_schema_id: schema id {missing + 2997}, one of too many to ask for"
+
+
+def test_tombstones_and_foreign_keys_cost_no_row(topic: TopicFixture) -> None:
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    keys = [b"order-1", None, b"", b"\x00\x00\x01\x02", b"\xff\xfe", b"\x00\x00\x00\x00\x01abc", "k\u00e9y".encode()]
+    for key in keys:
+        topic.produce(value, key=key)
+        topic.produce(None, key=key)
+    assert topic.land_well().dead_letters == 0
+    rows = topic.rows()
+    assert [row["kafka_raw_key"] for row in rows[::2]] == keys
+    decoded = ["order-1", None, "", "\x00\x00\x01\x02", None, "\x00\x00\x00\x00\x01abc", "k\u00e9y"]
+    assert [row["kafka_key"] for row in rows[::2]] == decoded
+    for row in rows[1::2]:
+        assert row["kafka_raw_value"] is row["id"] is row["decode_error"] is row["value_schema_id"] is None
+    assert_columns_hold_what_bytes_encode(topic, len(rows))
+    as_bytes = topic.declaring(key="bytes", table=f"{topic.declaration.table}_bytes")
+    as_bytes.land_well()
+    assert [row["kafka_key"] for row in as_bytes.rows()[::2]] == keys
+
+
+def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) -> None:
+    topic = topic.declaring(key="avro")
+    value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    key_id = topic.register(record("sale_key", id="int"), side="key")
+    wider = topic.register(record("sale_key", id="long", shop=["null", "string"]), side="key")
+    keys = [
+        topic.encode(key_id, {"id": 7}),
+        b"plain",
+        None,
+        topic.encode(wider, {"id": 2**40, "shop": "s"}),
+        b"\x00\x7f\xff\xff\x00\x02",
+        topic.encode(key_id, {"id": 7})[:5],
+        b"",
+        b"\x00",
+        topic.encode(key_id, {"id": 7})[:5] + b"\xff" * 9,
+    ]
+    for key in keys:
+        topic.produce(value, key=key)
+    result = topic.land_well()
+    assert result.dead_letters == 0
+    rows = topic.rows()
+    assert [row["kafka_raw_key"] for row in rows] == keys
+    landed = {0: {"id": 7, "shop": None}, 3: {"id": 2**40, "shop": "s"}}
+    assert [row["kafka_key"] for row in rows] == [landed.get(number) for number in range(len(keys))]
+    ids = [key_id, None, None, wider, 0x7FFFFF00, key_id, None, None, key_id]
+    assert [row["key_schema_id"] for row in rows] == ids
+    assert_columns_hold_what_bytes_encode(topic, len(rows))
+    assert [row["key_error"] for row in rows] == [
+        None,
+        "not_registry_avro: the first byte is not 0",
+        None,
+        None,
+        f"unknown_schema_id: schema id {0x7FFFFF00}",
+        f"decode_failed: schema id {key_id}",
+        "not_registry_avro: shorter than 5 bytes",
+        "not_registry_avro: shorter than 5 bytes",
+        f"decode_failed: schema id {key_id}",
+    ]
+    assert {row["decode_error"] for row in rows} == {None}
+    (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
+    assert (result.key_errors, status.key_errors, status.dead_letters) == (6, 6, 0)
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_stop_lands_nothing_and_names_the_record(topic: TopicFixture, part: str) -> None:
+    stop = replace(topic.declaration, on_error="stop", key="avro")
+    good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    for value, key in ((good, None), (good, None), (good, b"secret") if part == "key" else (b"secret", None)):
+        topic.produce(value, partition=1, key=key)
+    result = topic.land(declaration=stop)
+    assert str(result.error) == (
+        f"{topic.name}: partition 1, offset 2: {'key: ' * (part == 'key')}not_registry_avro: the first byte is not 0; "
+        "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
+    )
+    assert result.records == 0
+    assert topic.table().current_snapshot() is None
+    assert topic.land_well(Options(wait=10), replace(stop, on_error="dead_letter")).records == 3
+
+
+def test_skip_keeps_the_place_and_the_reason_but_no_byte(topic: TopicFixture) -> None:
+    skip = replace(topic.declaration, on_error="skip")
+    good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
+    for value in (good, b"secret", None):
+        topic.produce(value, key=b"k", headers=[("h", b"v")])
+    assert topic.land_well(declaration=skip).dead_letters == 1
+    rows = topic.rows()
+    assert [row["decode_error"] for row in rows] == [None, "not_registry_avro: the first byte is not 0", None]
+    assert rows[1]["kafka_raw_value"] is rows[1]["kafka_raw_key"] is rows[1]["kafka_key"] is None
+    assert not rows[1]["kafka_headers"]
+    assert all(rows[index]["kafka_raw_key"] == b"k" for index in (0, 2))
+    assert topic.declaring(on_error="skip").verify().issues == []
+    assert topic.verify().issue_count == 3
+
+
+def test_skip_leaves_no_byte_of_key_value_or_headers_in_any_format_of_keys(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("sale", id="int"))
+    key_id = topic.register(record("k", name="string"), side="key")
+    key = topic.encode(key_id, {"name": "planted"})
+    rng = random.Random(20261122)
+    header = b"\x00" + schema_id.to_bytes(4, "big")
+    poison = [b"planted", b"\x00\x7f\xff\xff\xffplanted"]
+    poison += [header + b"\xff" * 10 + b"planted" + rng.randbytes(length) for length in range(10)]
+    for value in poison:
+        topic.produce(value, key=key, headers=[("planted", b"planted")])
+        topic.produce(topic.encode(schema_id, {"id": 1}), key=b"k")
+    for key_format in ("avro", "string", "bytes"):
+        name = f"{topic.declaration.table}_{key_format}"
+        skip = replace(topic.declaration, on_error="skip", key=key_format, table=name)
+        result = topic.land_well(declaration=skip)
+        skipped = [row for row in topic.rows(skip) if row["decode_error"]]
+        assert result.dead_letters == len(skipped) == len(poison)
+        assert "planted" not in str(skipped).replace(name, "")
+        assert {row["kafka_key"] for row in skipped} == {None}

@@ -1,0 +1,199 @@
+"""docs/type-mapping.md is true: each row of its tables goes through broker, registry, ingester and PyIceberg."""
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from python_common.config.settings import Settings
+from python_ingest.avro.expanded_schema import expand_schema
+from python_ingest.avro.types import omitted_fields
+from tests.support.topic_fixture import (
+    TopicFixture,
+    assert_columns_hold_what_bytes_encode,
+    assert_no_column_differs,
+    record,
+)
+from tests.support.type_mapping import (
+    EVERY_TYPE,
+    EVERY_VALUE,
+    MOMENT,
+    READ_VALUE,
+    TYPES,
+    VALUES,
+    a_topic,
+    columns,
+    table,
+)
+
+NO_COLUMN = table("field `x`")
+FITTING = table("change | before | after")
+REFUSED = table("change of field `x`")
+
+
+R = {"a": 1}
+# Before and after, as written, then as read, by the change's name in the document.
+CHANGES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "field added": (None, "new", None, "new"),
+    "field added that is not optional": (None, True, None, True),
+    "field dropped": (1, None, 1, None),
+    "field added in a record": (R, R | {"b": "new"}, R | {"b": None}, R | {"b": "new"}),
+    "field added in array elements": ([R], [{"a": 2**40, "b": "n"}], [R | {"b": None}], [{"a": 2**40, "b": "n"}]),
+    "field added in map values": ({"k": R}, {"k": R | {"b": "n"}}, [("k", R | {"b": None})], [("k", R | {"b": "n"})]),
+    "int to long": (1, 2**40, 1, 2**40),
+    "float to double": (0.5, 12.34, 0.5, 12.34),
+    "more digits": (Decimal("1.25"), Decimal("9" * 18 + ".99"), Decimal("1.25"), Decimal("9" * 18 + ".99")),
+    "more digits in a longer fixed": (Decimal("-1.25"), Decimal("9" * 16 + ".99")) * 2,
+    "required to optional": ("text", None, "text", None),
+    "null to a type": (None, "text", None, "text"),
+    "symbols added and removed": ("A", "C", "A", "C"),
+    "enum to string": ("A", "any", "A", "any"),
+    "string to enum": ("any", "B", "any", "B"),
+    "another size of fixed": (b"abc", b"abcde", b"abc", b"abcde"),
+    "milliseconds to microseconds": (MOMENT, MOMENT.replace(microsecond=7)) * 2,
+    "type added to a union, order changed": (
+        "text",
+        True,
+        {"member_int": None, "member_string": "text", "member_boolean": None},
+        {"member_int": None, "member_string": None, "member_boolean": True},
+    ),
+    "wider type in a union": (
+        1,
+        2**40,
+        {"member_int": 1, "member_string": None, "member_long": None},
+        {"member_int": None, "member_string": None, "member_long": 2**40},
+    ),
+    "field added in a record of a union": (
+        R,
+        {"a": 2**40, "b": "n"},
+        {"member_int": None, "member_r": R | {"b": None}},
+        {"member_int": None, "member_r": {"a": 2**40, "b": "n"}},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a table looks like after a batch: its Iceberg and Spark types by column, and its rows."""
+
+    iceberg: dict[str, str]
+    spark: dict[str, str]
+    rows: list[dict[str, Any]]
+
+
+def read(topic: TopicFixture) -> Read:
+    fields = topic.table().schema().fields
+    types = {field.name: re.sub(r"\b\d+: |optional ", "", str(field.field_type)) for field in fields}
+    in_spark = topic.spark.table(f"lake.{topic.declaration.identifier}").schema
+    return Read(types, {field.name: field.dataType.simpleString() for field in in_spark}, topic.rows())
+
+
+@pytest.fixture(scope="module")
+def typed(services: Settings, spark: SparkSession) -> Read:
+    topic = a_topic(services, spark)
+    assert list(VALUES) == [row[0] for row in TYPES]
+    topic.produce(topic.encode(topic.register(EVERY_TYPE), EVERY_VALUE))
+    assert topic.land_well().dead_letters == 0
+    assert_columns_hold_what_bytes_encode(topic, 1)
+    return read(topic)
+
+
+@pytest.mark.parametrize(("number", "row"), list(enumerate(TYPES)), ids=[row[0] for row in TYPES])
+def test_a_type_is_landed_as_documented(typed: Read, number: int, row: list[str]) -> None:
+    _, in_iceberg, in_spark, _ = row
+    name = f"f{number}"
+    assert typed.iceberg.get(name, "-") == in_iceberg
+    assert typed.spark.get(name, "-") == in_spark
+    (landed,) = typed.rows
+    assert landed.get(name) == READ_VALUE[name]
+
+
+@pytest.mark.parametrize(("schema", "reason"), NO_COLUMN)
+def test_what_cannot_be_a_column_is_omitted_as_documented(schema: str, reason: str) -> None:
+    form = expand_schema(json.dumps(record("r", k="int", x=json.loads(schema))))
+    assert list(omitted_fields(form)) == [("x", reason)]
+
+
+def test_what_cannot_be_a_column_costs_the_field_and_not_the_record(services: Settings, spark: SparkSession) -> None:
+    topic = a_topic(services, spark)
+    values = [None, Decimal(10**38), [None, None], [b""] * 64, {}, "A", 7]
+    written = {"k": 1, **{f"f{number}": value for number, value in enumerate(values)}, "ID": 3, "id": 4}
+    fields = {f"f{number}": json.loads(schema) for number, (schema, _) in enumerate(NO_COLUMN)}
+    schema_id = topic.register(record("r", k="int", **fields, ID="int", id="int"))
+    topic.produce(topic.encode(schema_id, written | {"f0": written}))
+    result = topic.land_well()
+    assert result.dead_letters == 0
+    assert len(result.notes) == 1
+    for number, (_, reason) in enumerate(NO_COLUMN):
+        assert f"f{number} is omitted, {reason}" in result.notes[0]
+    landed_table = read(topic)
+    assert not {*written} - {"k"} & {*landed_table.iceberg}
+    assert landed_table.rows[0]["k"] == 1
+    report = topic.verify(decoded=True)
+    assert report.issues == []
+    assert report.notes == [f"1 rows were not compared: schema {schema_id}: it has items without bytes"]
+    # Of the two names the table has one from now on.
+    topic.produce(topic.encode(topic.register(record("r", k="int", id="int")), {"k": 2, "id": 5}))
+    topic.produce(topic.encode(topic.register(record("r", k="int", id="int", ID="int")), {"k": 3, "id": 6, "ID": 7}))
+    assert topic.land_well().dead_letters == 0
+    assert [row["id"] for row in topic.rows()] == [None, 5, 6]
+    assert_no_column_differs(topic, 3)
+
+
+@pytest.fixture(scope="module")
+def evolved(services: Settings, spark: SparkSession) -> Read:
+    """A table that a batch of the versions before, and one of both versions mixed, were landed in."""
+    topic = a_topic(services, spark)
+    assert list(CHANGES) == [row[0] for row in FITTING]
+
+    def version(cell: int) -> bytes:
+        fields = columns(FITTING, cell)
+        values = {f"f{number}": change[cell - 1] for number, change in enumerate(CHANGES.values())}
+        return topic.encode(topic.register(record("r", **fields)), {name: values[name] for name in fields})
+
+    before, after = version(1), version(2)
+    topic.produce(before)
+    assert topic.land_well().dead_letters == 0
+    for value in (after, before, after):
+        topic.produce(value)
+    assert topic.land_well().dead_letters == 0
+    assert_columns_hold_what_bytes_encode(topic, 4)
+    return read(topic)
+
+
+@pytest.mark.parametrize(("number", "row"), list(enumerate(FITTING)), ids=[row[0] for row in FITTING])
+def test_a_change_that_fits_is_landed_as_documented(evolved: Read, number: int, row: list[str]) -> None:
+    name = f"f{number}"
+    assert evolved.iceberg[name] == row[3]
+    _, _, before, after = CHANGES[row[0]]
+    assert [landed[name] for landed in evolved.rows] == [before, after, before, after]
+
+
+@pytest.fixture(scope="module")
+def refused(services: Settings, spark: SparkSession) -> Read:
+    """A table of one version, to which came a version per row that changes one field."""
+    topic = a_topic(services, spark)
+    before = columns(REFUSED, 1)
+    topic.produce(b"\x00" + topic.register(record("r", **before)).to_bytes(4, "big"))
+    topic.land_well()
+    schema = topic.table().schema()
+    for name, changed in columns(REFUSED, 2).items():
+        topic.produce(b"\x00" + topic.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
+    assert topic.land_well().dead_letters == len(REFUSED)
+    assert topic.table().schema() == schema
+    assert_columns_hold_what_bytes_encode(topic, 1 + len(REFUSED))
+    return read(topic)
+
+
+@pytest.mark.parametrize(("number", "row"), list(enumerate(REFUSED)), ids=[row[0] for row in REFUSED])
+def test_a_change_that_does_not_fit_makes_dead_letters_as_documented(
+    refused: Read, number: int, row: list[str]
+) -> None:
+    error = refused.rows[1 + number]["decode_error"]
+    assert re.sub(r"schema id \d+", "schema id N", error) == (
+        f"incompatible_schema: schema id N, {re.sub('^x', f'f{number}', row[3])}"
+    )

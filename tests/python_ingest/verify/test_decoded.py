@@ -1,0 +1,234 @@
+"""Columns are compared with what another decoder makes of the bytes: whatever is changed is named by its place."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegralType,
+    MapType,
+    NumericType,
+    StructType,
+)
+
+from python_common.catalog.catalog import load_catalog
+from python_common.errors import UserError
+from python_common.weeks import IsoWeek
+from python_dbt.project import Project
+from python_export.notify.exported import Exported
+from python_ingest.verify import bronze_rows
+from python_ingest.verify import report as verify_report
+from python_ingest.verify.compare import verify_topic
+from python_ingest.verify.report import Sample
+from python_jobs.weekly import steps
+from tests.support.in_process import Lakehouse
+from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
+from tests.support.type_mapping import EVERY_TYPE, EVERY_VALUE, READ_VALUE, TYPES
+
+ROUNDS = 3
+
+
+def changed(rng: random.Random, name: str, kind: DataType) -> str:
+    """Return SQL for another value than the one that a column, field or element has, somewhere inside it."""
+    if isinstance(kind, StructType):
+        chosen = rng.choice(kind.fields)
+        expressions = {field.name: f"{name}.{field.name}" for field in kind}
+        expressions[chosen.name] = changed(rng, expressions[chosen.name], chosen.dataType)
+        fields = [f"'{field}', {part}" for field, part in expressions.items()]
+        return f"named_struct({', '.join(fields)})"
+    if isinstance(kind, ArrayType):
+        within = changed(rng, "element", kind.elementType)
+        return rng.choice([f"transform({name}, element -> {within})", f"slice({name}, 1, size({name}) - 1)"])
+    if isinstance(kind, MapType):
+        within = changed(rng, "found", kind.valueType)
+        keys = f"transform_keys({name}, (known, found) -> concat(known, '!'))"
+        return rng.choice([f"transform_values({name}, (known, found) -> {within})", keys])
+    text = kind.simpleString()
+    if isinstance(kind, BooleanType):
+        other, first = f"not {name}", "true"
+    elif isinstance(kind, IntegralType):
+        other, first = f"{name} ^ 1", "1"
+    elif isinstance(kind, NumericType):
+        other, first = f"{name} - 1", "1"
+    elif isinstance(kind, DateType):
+        other, first = f"date_add({name}, 1)", "date '2000-01-01'"
+    elif text in ("timestamp", "timestamp_ntz"):
+        other, first = f"{name} + interval 1 microsecond", "timestamp '2000-01-01 00:00:00'"
+    elif isinstance(kind, BinaryType):
+        other, first = f"concat({name}, x'21')", "x'21'"
+    else:
+        other, first = f"concat({name}, 'private')", "'private'"
+    return f"coalesce(cast({other} as {text}), cast({first} as {text}))"
+
+
+def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns of docs/type-mapping.md, each changed in other rows: at random inside, and to NULL."""
+    monkeypatch.setattr(verify_report, "ISSUES_NAMED", 1000)
+    monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 7)
+    rng = random.Random(11)
+    value = topic.encode(topic.register(EVERY_TYPE), EVERY_VALUE)
+    # Avro decodes a NULL union and an empty record to nothing that could be lost.
+    never_null = {name for name, read in READ_VALUE.items() if read is not None}
+    topic.produce(value)
+    topic.land_well()
+    types = {
+        column.name: column.dataType for column in topic.spark.table(f"lake.{topic.declaration.identifier}").schema
+    }
+    types = {name: kind for name, kind in types.items() if re.fullmatch(r"f\d+", name)} | {
+        "kafka_key": types["kafka_key"],
+        "value_schema_id": types["value_schema_id"],
+        "key_schema_id": types["key_schema_id"],
+    }
+    assert len(types) == len(TYPES) + 1  # but for the two that have no column
+    never_null |= {"kafka_key", "value_schema_id"}
+    plan: list[tuple[str, str]] = []
+    for name, kind in types.items():
+        plan += [(name, changed(rng, name, kind)) for _ in range(ROUNDS)]
+        plan += [(name, "null")] if name in never_null else []
+    for _ in plan:
+        topic.produce(value, key=b"person")
+    topic.land_well()
+    assert_columns_hold_what_bytes_encode(topic, len(plan) + 1)
+    cases = {
+        name: " ".join(f"when {offset} then {sql}" for offset, (column, sql) in enumerate(plan, 1) if column == name)
+        for name in types
+    }
+    changes = [f"{name} = case kafka_offset {whens} else {name} end" for name, whens in cases.items()]
+    topic.sql("update {table} set " + ", ".join(changes))
+    report = topic.verify(decoded=True)
+    matches = [
+        re.fullmatch(r"partition 0: offset(?:s \d+ to)? (\d+): another (\w+)[\w.]* than in its bytes", issue)
+        for issue in report.issues
+    ]
+    assert all(matches), [issue for issue, match in zip(report.issues, matches, strict=True) if match is None]
+    named: set[tuple[int, str]] = set()
+    for issue in report.issues:
+        numbers = re.findall(r"\d+", issue.split(": ")[1])
+        name = re.search(r"another (\w+)", issue)
+        assert name is not None
+        named |= {(offset, name[1]) for offset in range(int(numbers[0]), int(numbers[-1]) + 1)}
+    assert named == {(offset, name) for offset, (name, _) in enumerate(plan, 1)}
+    assert "private" not in report.line() + "".join(report.issues + report.notes)
+
+
+def test_an_update_of_one_column_fails_and_names_it(topic: TopicFixture, ingest: Lakehouse) -> None:
+    schema_id = topic.register(record("sale", id="int", amount="double", place=record("p", city="string")))
+    for index in range(30):
+        value = {"id": index, "amount": 9.5, "place": {"city": "private"}}
+        topic.produce(topic.encode(schema_id, value), index % 3, key=str(index).encode())
+    topic.land_well()
+    topic.sql("update {table} set amount = 0 where id < 9")
+    topic.sql("update {table} set place = named_struct('city', 'secret') where id = 29")
+    assert ingest("verify").returncode == 0
+    result = ingest("verify", "--decoded")
+    assert result.returncode == 1
+    assert sorted(result.stdout.splitlines()) == [
+        "  partition 0: offsets 0 to 2: another amount than in its bytes",
+        "  partition 1: offsets 0 to 2: another amount than in its bytes",
+        "  partition 2: offset 9: another place.city than in its bytes",
+        "  partition 2: offsets 0 to 2: another amount than in its bytes",
+        f"{topic.name}: 30 records compared, 30 rows decoded again: 4 issues, the first are",
+    ]
+
+
+def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(topic: TopicFixture) -> None:
+    sale = topic.register(record("sale", id="int"))
+    for value in (topic.encode(sale, {"id": 1}), topic.encode(sale, {"id": 2}), b"no schema", None):
+        topic.produce(value)
+    topic.land_well()
+    assert_columns_hold_what_bytes_encode(topic, 4)
+    topic.sql("update {table} set decode_error = 'decode_failed: schema id 1', id = null where kafka_offset = 0")
+    topic.sql("update {table} set decode_error = null where kafka_offset = 2")
+    topic.sql("update {table} set id = 5 where kafka_offset = 3")
+    assert topic.verify(decoded=True).issues == [
+        "partition 0: offset 0: is a dead letter, and its bytes can be decoded",
+        "partition 0: offset 2: is decoded, and its bytes cannot be",
+        "partition 0: offset 3: another id than in its bytes",
+    ]
+    topic.sql("update {table} set decode_error = 'unknown_schema_id: schema id 1' where kafka_offset = 0")
+    assert topic.verify(decoded=True).notes == [
+        f"1 dead letters can be decoded by now: `lakehouse ingest replay {topic.name}`"
+    ]
+
+
+def test_rows_that_the_broker_no_longer_has_are_decoded_and_a_schema_that_the_registry_lost_is_noted(
+    topic: TopicFixture,
+) -> None:
+    first, second = (topic.register(record("sale", id="int", **more)) for more in ({}, {"note": ["null", "string"]}))
+    topic.produce(topic.encode(first, {"id": 1}))
+    topic.produce(topic.encode(second, {"id": 2, "note": "n"}))
+    topic.land_well()
+    topic.delete_records(0, 2)
+    assert_columns_hold_what_bytes_encode(topic, 2)
+    lost = second + 1_000_000
+    raw = f"concat(x'00{lost.to_bytes(4, 'big').hex()}', substring(kafka_raw_value, 6))"
+    topic.sql(f"update {{table}} set kafka_raw_value = {raw}, value_schema_id = {lost} where kafka_offset = 1")
+    topic.sql(f"alter table {{table}} set tblproperties ('lakehouse.value-schema.{lost}' = '[]')")
+    report = topic.verify(decoded=True)
+    assert (report.issues, report.decoded) == ([], 1)
+    assert report.notes == [f"1 rows were not compared: the registry lacks schema {lost}"]
+
+
+@pytest.mark.slow
+def test_a_registry_that_is_away_fails_the_check_of_columns_and_holds_no_week_up(
+    topic: TopicFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
+    topic.land_well()
+    monkeypatch.setattr(steps, "WAIT_SECONDS", 1.0)
+    settings = topic.settings.changed(schema_registry_url="http://127.0.0.1:1")
+    with pytest.raises(UserError, match=r"The schema registry at .* does not answer"):
+        verify_topic(settings, topic.declaration, 1, decoded=True)
+    week = IsoWeek.parse("2026-W46")
+    job = steps.Job(settings, Project(tmp_path, {}), load_catalog(settings), [week], Exported(week))
+    report = steps._verified(job, topic.declaration, Sample(100, 1))
+    assert (report.good, report.records, report.decoded) == (True, 1, 0)
+    warning = f"{topic.name}: columns were not compared with their bytes: The schema registry at "
+    assert caplog.messages[-1].startswith(warning)
+
+
+def test_a_sample_decodes_a_part_and_deleted_rows_are_skipped(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bronze_rows, "PIECE_ROWS", 10)
+    schema_id = topic.register(record("sale", id="int"))
+    for index in range(200):
+        topic.produce(topic.encode(schema_id, {"id": index}), index % 2)
+    topic.land_well()
+    assert topic.verify(Sample(10, 1), decoded=True).decoded == 20
+    topic.sql("alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    topic.sql("update {table} set id = -1 where kafka_offset = 47")
+    topic.sql("delete from {table} where kafka_offset = 47")
+    report = topic.verify(decoded=True)
+    assert report.decoded == 198
+    assert not [issue for issue in report.issues if "than in its bytes" in issue]
+
+
+def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
+    topic = topic.declaring(on_error="skip")
+    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}), key=b"k")
+    topic.produce(b"no schema", key=b"k")
+    topic.land_well()
+    assert_columns_hold_what_bytes_encode(topic, 2)
+    topic.sql("update {table} set id = 2 where kafka_offset = 1")
+    assert topic.verify(decoded=True).issues == ["partition 0: offset 1: another id than in its bytes"]
+
+
+def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(topic: TopicFixture) -> None:
+    schema_id = topic.register(record("sale", kafka_offset="int", _file="string"))
+    topic.produce(topic.encode(schema_id, {"kafka_offset": 5, "_file": "f"}))
+    topic.land_well()
+    assert_columns_hold_what_bytes_encode(topic, 1)
+    topic.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
+    assert topic.verify(decoded=True).issues == [
+        "partition 0: offset 0: another value_kafka_offset than in its bytes",
+        "partition 0: offset 0: another value__file than in its bytes",
+    ]

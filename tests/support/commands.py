@@ -1,0 +1,45 @@
+"""The commands `lakehouse` and `dbt` in separate processes, as users run them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
+from python_common.config.settings import Settings, from_environment
+from tests.support import forked
+from tests.support.in_process import without_times
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+
+
+def run_lakehouse(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
+    """Run the console command as a user does; its log is returned without times. The caller looks at the exit code."""
+    finished = subprocess.run(
+        [LAKEHOUSE, *arguments], cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    finished.stderr = without_times(finished.stderr)
+    return finished
+
+
+def run_dbt(
+    *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 900, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run dbt with the project's profile; the caller looks at the exit code."""
+    arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))
+    return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
+
+
+def run_dbt_well(*arguments: str, directory: Path = PROJECT_ROOT, **env: str) -> str:
+    """Run dbt as `run_dbt` does, fail the test with the end of its output if dbt fails, and return the output."""
+    finished = run_dbt(*arguments, directory=directory, **env)
+    assert finished.returncode == 0, finished.stdout[-3000:]
+    return finished.stdout
+
+
+def started(*only: str) -> Settings:
+    """Start services, by default all, and let the environment name them."""
+    started = run_lakehouse("stack", "up", *only)
+    assert started.returncode == 0, started.stderr
+    os.environ.update(read_env_file(env_file()))
+    return from_environment()

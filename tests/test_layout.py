@@ -1,0 +1,20 @@
+"""Tests mirror the packages."""
+
+import re
+from pathlib import Path
+
+from python_common.config.environment import PROJECT_ROOT
+
+TESTS = Path(__file__).parent
+
+
+def is_mirrored(test: Path) -> bool:
+    """Return if a test is named after a module, folder or Java class of the folder that it mirrors, or begins so."""
+    sources = (PROJECT_ROOT / test.parent.relative_to(TESTS)).iterdir()
+    names = (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", source.stem).lower() for source in sources)
+    return any(f"{test.stem}_".startswith(f"test_{name}_") for name in names)
+
+
+def test_each_test_in_a_folder_mirrors_a_module() -> None:
+    """The tests of several modules of a package are in its root, or in tests/end_to_end."""
+    assert [str(test) for test in TESTS.glob("python_*/*/**/test_*.py") if not is_mirrored(test)] == []
