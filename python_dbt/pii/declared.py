@@ -44,17 +44,20 @@ def unclassified(manifest: DbtManifest, with_types: bool = True) -> Iterator[Iss
     classes = load().classes
     for node in (model for model in manifest.models if model.schema == STAGING):
         for name, column in node.columns.items():
-            fitting = [pii for pii in classes if takes(pii, column.data_type)]
+            fitting = [pii for pii in classes if column.data_type is None or takes(pii, column.data_type)]
+            remedy = f"Declare config.meta.pii as one of {', '.join(fitting)}"
             pii = column.meta.get("pii")
             if pii is None:
                 problem = "has no PII class"
             elif pii not in classes:
                 problem = f"has the PII class {pii}, which does not exist"
+            elif with_types and column.data_type is None and not takes(pii, None):
+                problem, remedy = f"has the PII class {pii} and no data_type", "Declare the type that its mask takes"
             elif with_types and pii not in fitting:
                 problem = f"has the PII class {pii}, whose mask does not take {column.data_type}"
             else:
                 continue
-            yield Issue(f"{node.name}.{name} {problem}", f"Declare config.meta.pii as one of {', '.join(fitting)}")
+            yield Issue(f"{node.name}.{name} {problem}", remedy)
 
 
 def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
@@ -114,7 +117,7 @@ def undeclared_columns(lineage: Lineage) -> Iterator[Issue]:
         if name not in node.columns:
             yield Issue(
                 f"{node.name}.{name or '<a column without name>'} is not in the model's yml",
-                "Describe it there, with its PII class",
+                "Declare it there, with its PII class",
             )
 
 
