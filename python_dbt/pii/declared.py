@@ -63,7 +63,7 @@ def unclassified(manifest: DbtManifest, with_types: bool = True) -> Iterator[Iss
 def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield the readable columns that are named as behind a mask and hold a staging column without it.
 
-    masked() leaves a column of the class `none` as it is. A suffix that is no mask's name promises any mask.
+    The class `none` has one mask, `as_is`. A suffix that is no mask's name promises any mask.
     """
     for node, name, flows in _readable_by_value(manifest):
         promised = [(mask, end) for mask, end in load().suffixes.items() if f"_{name}".endswith(f"_{end}")]

@@ -248,7 +248,7 @@ def raw_bytes_without_a_class(manifest: DbtManifest) -> None:
 
 
 def class_removed_by_none(manifest: DbtManifest) -> None:
-    """masked() renders the column itself, as class `none` has it."""
+    """The class `none` has the mask `as_is`, which renders the column itself."""
     model(manifest, "stg_shop__addresses").columns["postal_code"].meta["pii"] = "none"
     change_sql(manifest, "int_addresses_masked", without_masks(manifest, "int_addresses_masked"))
 
