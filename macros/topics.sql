@@ -5,8 +5,8 @@
 #}
 
 {# The caller's SQL once per topic. It gets the topic's source and table; the staging model and the column
-   that identifies a row in it; the model with one row of each key, and which of its rows those are, all if it is left
-   out; and whether staging keeps tombstones. #}
+   that identifies a row in it; the model with one row of each key, or with its versions, of which one has no end; and
+   whether staging keeps tombstones. #}
 {% macro every_topic() %}
     {%- for topic in [
         dict(source='payments', table='payments', staged='stg_payments__payments', key='order_id',
@@ -16,11 +16,11 @@
         dict(source='brokerage', table='stock_trades', staged='stg_brokerage__trades', key='trade_key',
             deduplicated='int_trades_deduplicated'),
         dict(source='shop', table='shiftleft_public_products', staged='stg_shop__products', key='product_id',
-            deduplicated='int_products_versions', where='valid_to is null', keeps_tombstones=true),
+            deduplicated='int_products_versions', has_versions=true, keeps_tombstones=true),
         dict(source='shop', table='shiftleft_public_customers', staged='stg_shop__customers', key='customer_id',
-            deduplicated='int_customers_versions', where='valid_to is null', keeps_tombstones=true),
+            deduplicated='int_customers_versions', has_versions=true, keeps_tombstones=true),
         dict(source='shop', table='shiftleft_public_addresses', staged='stg_shop__addresses', key='address_id',
-            deduplicated='int_addresses_versions', where='valid_to is null', keeps_tombstones=true),
+            deduplicated='int_addresses_versions', has_versions=true, keeps_tombstones=true),
         dict(source='shop', table='shiftleft_public_orders', staged='stg_shop__orders', key='order_id',
             deduplicated='int_orders_deduplicated', keeps_tombstones=true),
         dict(source='shop', table='shiftleft_public_order_items', staged='stg_shop__order_items', key='order_item_id',

@@ -58,7 +58,7 @@ CHANGES = (
     Change(
         "mask removed",
         f"{MASKED}/int_customers_masked.sql",
-        "{{ masked('stg_shop__customers', 'customer_name') }} as",
+        "{{ masked('stg_shop__customers', 'customer_name', as='initials') }} as",
         "customer_name as",
     ),
     Change("suppressed group", "macros/is_suppressed.sql", "~ ' < ' ~", "~ ' <= ' ~"),

@@ -1,11 +1,10 @@
 {#
-    The one way out of the restricted layers: a column of a staging model through the mask of its PII class. The class
-    is declared once, in the column's config.meta.pii. A column without a class, or of a class that is dropped, does not
-    compile.
+    The one way out of the restricted layers: a column of a staging model through a mask of its PII class. The class is
+    declared once, in the column's config.meta.pii. A column without a class, or of a class that does not have the mask,
+    does not compile.
 
-    masked('stg_shop__customers', 'email')                  the column `email`
-    masked(..., 'email', value='versions.email')            the same from an expression
-    masked('stg_payments__payments', 'card_number', as='pseudonym')
+    masked('stg_shop__customers', 'email', as='pseudonym')           the column `email`
+    masked(..., 'email', value='versions.email', as='pseudonym')     the same from an expression
 
     A unit test has no graph to look the class up in: the value replaces its mask there. tests/models/test_masks.py
     tests the masks.
@@ -33,8 +32,8 @@
 {%- endmacro %}
 
 
-{# A value through a mask of its class, the first one if `as` names none. #}
-{% macro mask(value, class, as=none, source='') -%}
+{# A value through a mask of its class. #}
+{% macro mask(value, class, as, source='') -%}
     {%- set masks = pii_masks() -%}
     {%- if class not in masks -%}
         {%- do exceptions.raise_compiler_error(
@@ -44,10 +43,11 @@
         {%- do exceptions.raise_compiler_error(
             'A column of PII class ' ~ class ~ ' has no mask: it must be dropped, leave it out.'
         ) -%}
-    {%- elif as and as not in masks[class] -%}
+    {%- elif as not in masks[class] -%}
         {%- do exceptions.raise_compiler_error(
-            'PII class ' ~ class ~ ' has no mask ' ~ as ~ '. It has ' ~ masks[class] | join(', ') ~ '.'
+            ('PII class ' ~ class ~ ' has no mask ' ~ as if as else 'masked() names no mask of the PII class ' ~ class)
+            ~ '. Set `as` to one of ' ~ masks[class] | join(', ') ~ '.'
         ) -%}
     {%- endif -%}
-    {{ mask_as(value, class, as or masks[class][0], source) }}
+    {{ mask_as(value, class, as, source) }}
 {%- endmacro %}

@@ -2,7 +2,7 @@
     The masking rules. All of them render without dbt's context: `lakehouse check pii` compares compiled SQL with them.
 #}
 
-{# Each PII class and the masks it may leave the restricted layers by, the default first. No mask: it is dropped. #}
+{# Each PII class and the masks it may leave the restricted layers by. No mask: it is dropped. #}
 {% macro pii_masks() -%}
     {{ return({
         'none': ['as_is'],

@@ -44,23 +44,26 @@ def unclassified(manifest: DbtManifest, with_types: bool = True) -> Iterator[Iss
     classes = load().classes
     for node in (model for model in manifest.models if model.schema == STAGING):
         for name, column in node.columns.items():
-            fitting = [pii for pii in classes if takes(pii, column.data_type)]
+            fitting = [pii for pii in classes if column.data_type is None or takes(pii, column.data_type)]
+            remedy = f"Declare config.meta.pii as one of {', '.join(fitting)}"
             pii = column.meta.get("pii")
             if pii is None:
                 problem = "has no PII class"
             elif pii not in classes:
                 problem = f"has the PII class {pii}, which does not exist"
+            elif with_types and column.data_type is None and not takes(pii, None):
+                problem, remedy = f"has the PII class {pii} and no data_type", "Declare the type that its mask takes"
             elif with_types and pii not in fitting:
                 problem = f"has the PII class {pii}, whose mask does not take {column.data_type}"
             else:
                 continue
-            yield Issue(f"{node.name}.{name} {problem}", f"Declare config.meta.pii as one of {', '.join(fitting)}")
+            yield Issue(f"{node.name}.{name} {problem}", remedy)
 
 
 def broken_promises(manifest: DbtManifest) -> Iterator[Issue]:
     """Yield the readable columns that are named as behind a mask and hold a staging column without it.
 
-    masked() leaves a column of the class `none` as it is. A suffix that is no mask's name promises any mask.
+    The class `none` has one mask, `as_is`. A suffix that is no mask's name promises any mask.
     """
     for node, name, flows in _readable_by_value(manifest):
         promised = [(mask, end) for mask, end in load().suffixes.items() if f"_{name}".endswith(f"_{end}")]
@@ -114,7 +117,7 @@ def undeclared_columns(lineage: Lineage) -> Iterator[Issue]:
         if name not in node.columns:
             yield Issue(
                 f"{node.name}.{name or '<a column without name>'} is not in the model's yml",
-                "Describe it there, with its PII class",
+                "Declare it there, with its PII class",
             )
 
 

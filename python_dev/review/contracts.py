@@ -109,7 +109,7 @@ def _files(old: Node, new: Node) -> Iterator[Finding]:
 
 
 def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
-    for name, column in new.columns.items():
+    for name, column in new.columns.items() if is_public(new) else ():
         if not column.description and (old is None or name not in old.columns or old.columns[name].description):
             yield Finding("look", f"{new.name}.{name}", "column without description")
 

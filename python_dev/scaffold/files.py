@@ -115,9 +115,8 @@ class New:
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """The descriptions of its columns."""
+        """The descriptions of the columns of its mart and export."""
         return {
-            **{column.name: column.description for column in self.columns},
             **{output.name: output.description for output in self.outputs if output.description},
             self.week: f"ISO week of {self.at}, for instance 2026-W47; it begins on Monday at 00:00 UTC.",
         }

@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow]
 # A project of three layers, whose table keeps the initials of people.
 LAYERS = {
     "staging.sql": "select id, name from {{ source('till', 'people') }}",
-    "masked.sql": "select id, {{ masked('staging', 'name') }} as name_masked, {at} as at from {{ ref('staging') }}",
+    "masked.sql": """
+        select id, {{ masked('staging', 'name', as='initials') }} as name_masked, {at} as at
+        from {{ ref('staging') }}""",
     "initials.sql": """
         {{ config(materialized='incremental', unique_key='id', incremental_strategy='earliest', order_by=['at']) }}
         select * from {{ ref('masked') }}""",

@@ -87,6 +87,8 @@ REFUSED = {
     "masked('stg_shop__customers', 'e_mail')": "stg_shop__customers.e_mail has no PII class",
     "masked('stg_shop__addresses', 'street')": "A column of PII class street has no mask: it must be dropped",
     "masked('stg_shop__customers', 'email', as='last_four')": "PII class email has no mask last_four",
+    "masked('stg_shop__customers', 'segment', as='pseudonym')": "PII class none has no mask pseudonym",
+    "masked('stg_shop__customers', 'email')": "no mask of the PII class email. Set `as` to one of pseudonym.",
 }
 
 
@@ -148,11 +150,12 @@ def compiled(project_dbt: Dbt, text: str) -> str:
 
 
 def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(project_dbt: Dbt) -> None:
-    assert compiled(project_dbt, "{{ masked('stg_shop__customers', 'email', value='versions.email') }}") == compiled(
+    of_versions = "masked('stg_shop__customers', 'email', value='versions.email', as='pseudonym')"
+    assert compiled(project_dbt, f"{{{{ {of_versions} }}}}") == compiled(
         project_dbt, "{{ mask('versions.email', 'email', 'pseudonym') }}"
     )
-    assert compiled(project_dbt, "{{ masked('stg_brokerage__trades', 'user_id') }}") == compiled(
-        project_dbt, "{{ mask('user_id', 'user', source='brokerage') }}"
+    assert compiled(project_dbt, "{{ masked('stg_brokerage__trades', 'user_id', as='pseudonym') }}") == compiled(
+        project_dbt, "{{ mask('user_id', 'user', 'pseudonym', source='brokerage') }}"
     )
     for call, message in REFUSED.items():
         assert message in compiled(project_dbt, f"{{{{ {call} }}}}")

@@ -35,7 +35,7 @@ PROJECT = {
         select id, email, amount, week, ingest_batch, ingested_at from {{ source('till', 'sales') }}""",
     "masked.sql": """
         select
-            id, {{ masked('staging', 'email') }} as buyer, {{ pii_key_version() }} as key_version,
+            id, {{ masked('staging', 'email', as='pseudonym') }} as buyer, {{ pii_key_version() }} as key_version,
             amount, week, ingest_batch, ingested_at
         from {{ ref('staging') }}""",
     "sold.sql": """

@@ -18,7 +18,7 @@ final as (
         country,
 
         -- masked
-        {{ masked('stg_shop__addresses', 'postal_code') }} as postal_area,
+        {{ masked('stg_shop__addresses', 'postal_code', as='postal_area') }} as postal_area,
 
         -- change
         is_deleted,

@@ -18,8 +18,8 @@ final as (
         billing_address_id,
 
         -- masked
-        {{ masked('stg_shop__customers', 'customer_name') }} as customer_name_masked,
-        {{ masked('stg_shop__customers', 'email') }} as email_pseudonym,
+        {{ masked('stg_shop__customers', 'customer_name', as='initials') }} as customer_name_masked,
+        {{ masked('stg_shop__customers', 'email', as='pseudonym') }} as email_pseudonym,
         {{ pii_key_version() }} as key_version,
 
         -- change

@@ -31,7 +31,7 @@ final as (
         amount,
 
         -- masked
-        {{ masked('stg_payments__payments', 'customer_id') }} as customer_pseudonym,
+        {{ masked('stg_payments__payments', 'customer_id', as='pseudonym') }} as customer_pseudonym,
         {{ pii_key_version() }} as key_version,
 
         -- time

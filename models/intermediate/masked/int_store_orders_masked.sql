@@ -34,7 +34,8 @@ final as (
         order_lines,
 
         -- masked
-        {{ masked('stg_storefront__store_orders', 'user_id') }} as customer_pseudonym,
+        {{ masked('stg_storefront__store_orders', 'user_id', as='pseudonym') }}
+            as customer_pseudonym,
         {{ pii_key_version() }} as key_version,
 
         -- time

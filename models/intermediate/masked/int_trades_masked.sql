@@ -29,7 +29,7 @@ final as (
         price,
 
         -- masked
-        {{ masked('stg_brokerage__trades', 'user_id') }} as trader_pseudonym,
+        {{ masked('stg_brokerage__trades', 'user_id', as='pseudonym') }} as trader_pseudonym,
         {{ pii_key_version() }} as key_version,
 
         -- time

@@ -4,7 +4,18 @@
     with breaches as (
 
         select explode(array_compact(array(
-            {{ contract_breaches(context['model'].attached_node) }}
+            {% for name, column in (graph.nodes[context['model'].attached_node].columns if execute else {}).items() %}
+            {% if column.constraints | selectattr('type', 'equalto', 'not_null') | list %}
+            if({{ name }} is null, '{{ name }} is NULL', null),
+            {% endif %}
+            {% if column.config.meta.allowed_values %}
+            if(
+                {{ name }} not in ('{{ column.config.meta.allowed_values | join("', '") }}'),
+                '{{ name }} has another value', null
+            ),
+            {% endif %}
+            {% endfor %}
+            null
         ))) as breach
         from {{ model }}
 

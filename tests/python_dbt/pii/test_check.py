@@ -248,7 +248,7 @@ def raw_bytes_without_a_class(manifest: DbtManifest) -> None:
 
 
 def class_removed_by_none(manifest: DbtManifest) -> None:
-    """masked() renders the column itself, as class `none` has it."""
+    """The class `none` has the mask `as_is`, which renders the column itself."""
     model(manifest, "stg_shop__addresses").columns["postal_code"].meta["pii"] = "none"
     change_sql(manifest, "int_addresses_masked", without_masks(manifest, "int_addresses_masked"))
 
@@ -338,10 +338,17 @@ def test_a_class_whose_mask_does_not_take_the_type_is_named(data_type: str | Non
     for pii in MASKS.classes:
         issues = [*declared.unclassified(small_manifest("marts", "1", it=Column(data_type, meta={"pii": pii})))]
         assert len(issues) == (not masks.takes(pii, data_type))
-        for issue in issues:
+        for issue in issues if data_type else ():
             assert issue.message == f"stg.it has the PII class {pii}, whose mask does not take {data_type}"
             fitting = issue.remedy.partition("one of ")[2].split(", ")
             assert fitting == [name for name in MASKS.classes if masks.takes(name, data_type)]
+
+
+def test_a_masked_class_needs_a_data_type() -> None:
+    [issue] = declared.unclassified(small_manifest("marts", "1", it=Column(meta={"pii": "email"})))
+    assert str(issue.message) == "stg.it has the PII class email and no data_type"
+    [missing] = declared.unclassified(small_manifest("marts", "1", it=Column()))
+    assert missing.remedy == f"Declare config.meta.pii as one of {', '.join(MASKS.classes)}"
 
 
 def test_a_wrong_class_withholds_only_what_is_made_of_its_column(manifest: DbtManifest) -> None:

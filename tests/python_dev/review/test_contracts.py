@@ -39,7 +39,7 @@ def test_a_changed_column_is_as_bad_as_its_readers_are_far(side):
     after = side.manifest
     for name, others in {
         "fct_trades": {"quantity": None, "price": price, "new": Column("int", "New."), "bare": Column("int")},
-        "int_trades_deduplicated": {"quantity": None},
+        "int_trades_deduplicated": {"trade_key": None},
         "exp_weekly__product_sales": {"order_id": Column("bigint", "Order.")},
     }.items():
         after = changed(scope.Side(after, {}), name, columns=columns(side, name, **others))
@@ -52,7 +52,7 @@ def test_a_changed_column_is_as_bad_as_its_readers_are_far(side):
         ("look", "fct_trades.bare", "column without description"),
         ("look", "fct_trades.new", "column added"),
         ("look", "fct_trades.price", "promises not_null"),
-        ("look", "int_trades_deduplicated.quantity", "column removed"),
+        ("look", "int_trades_deduplicated.trade_key", "column removed"),
     ]
 
 
@@ -136,14 +136,21 @@ def test_a_removed_mask_is_breaking(side):
     }
 
 
-def with_classes(directory, change):
-    """The project's manifest, compiled with another class of each staging column."""
+def with_classes(side, directory, change):
+    """The project's manifest, compiled with another class of each staging column, and the first mask of that."""
+
+    def masked(match):
+        pii = change(side.manifest.named(match[1]).columns[match[2]].meta["pii"])
+        return f"masked('{match[1]}', '{match[2]}', as='{masks.load().classes[pii][0]}')"
+
     for part in (*COPIED, "macros"):
         shutil.copytree(PROJECT_ROOT / part, directory / part)
     for part in ("dbt_project.yml", "profiles.yml", ".sqlfluff"):
         shutil.copy(PROJECT_ROOT / part, directory)
     for file in (directory / "models" / "staging").rglob("*.yml"):
         file.write_text(re.sub(r"(?<=pii: )\w+", lambda match: change(match[0]), file.read_text()))
+    for file in (directory / "models" / "intermediate" / "masked").glob("*.sql"):
+        file.write_text(re.sub(r"masked\('(\w+)', '(\w+)', as='\w+'\)", masked, file.read_text()))
     return compiled_manifest(directory)
 
 
@@ -178,7 +185,7 @@ def masked_columns(manifest):
     ids=["none", "weaker"],
 )
 def test_another_class_of_any_column_is_named(side, tmp_path, change, severity, message):
-    after = with_classes(tmp_path, change)
+    after = with_classes(side, tmp_path, change)
     everything = entries(side, after)
     before = classified(side.manifest)
     assert len(before) > 10
