@@ -108,7 +108,7 @@ def compare_changes(directory: Path) -> None:
             raise SystemExit(f"error: {change.file} has no '{change.old}'")
         (after / change.file).write_text(text.replace(change.old, change.new))
 
-        def reviewed(after: Path = after) -> tuple[Side, scope.Scope]:
+        def reviewed(after: Path = after) -> tuple[Side, scope.ReviewScope]:
             compiled = side(after)
             return compiled, scope.compare(base, compiled)
 

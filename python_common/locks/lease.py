@@ -42,7 +42,7 @@ ASKED_AFTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Row:
+class LeaseRow:
     """A lease. The row of a released lease stays, for its number."""
 
     name: Annotated[str, "what one run at a time may do"]
@@ -56,8 +56,8 @@ class Row:
         return f"{self.holder} ({self.command}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
 
 
-TABLE = SmallTable("ops.leases", Row)
-Rows = dict[str, Row]
+TABLE = SmallTable("ops.leases", LeaseRow)
+Rows = dict[str, LeaseRow]
 
 _held: dict[str, int] = {}
 """The number of each lease that this process holds."""
@@ -130,11 +130,11 @@ class Lease:
                 if not self.renew():
                     return
 
-    def _is_mine(self, row: Row | None) -> bool:
+    def _is_mine(self, row: LeaseRow | None) -> bool:
         return row is not None and (row.holder, row.number) == (self._holder, self.number)
 
-    def _row(self, now: datetime) -> Row:
-        return Row(self._name, self._holder, now + LASTS, self.number, self._command, self._since)
+    def _row(self, now: datetime) -> LeaseRow:
+        return LeaseRow(self._name, self._holder, now + LASTS, self.number, self._command, self._since)
 
 
 def held_number(name: str) -> str:

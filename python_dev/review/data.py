@@ -30,7 +30,7 @@ Figures = dict[str, tuple[int, int, Decimal | int | None]]
 
 
 @dataclass(frozen=True)
-class ColumnChange:
+class ColumnDifference:
     """Rows whose key is on both sides with another value; NULLs, distinct values and sum, after minus before.
 
     The sum is exact text, None of what is no exact number. Of distinct values only those of rows that differ count.
@@ -57,7 +57,7 @@ class TableChange:
     removed: int = 0
     changed: int = 0
     is_keyed: bool = True
-    columns: dict[str, ColumnChange] = field(default_factory=dict)
+    columns: dict[str, ColumnDifference] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
 
@@ -233,13 +233,13 @@ def _is_exact(type_name: str) -> bool:
     return type_name.startswith("DECIMAL") or type_name in ("INTEGER", "BIGINT")
 
 
-def _totals(before: Figures, after: Figures) -> dict[str, ColumnChange]:
+def _totals(before: Figures, after: Figures) -> dict[str, ColumnDifference]:
     """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
     changes = {}
     for column, (nulls, distinct, total) in after.items():
         nulls_before, distinct_before, total_before = before[column]
         added = None if total is None or total_before is None else str(total - total_before)
-        changes[column] = ColumnChange(0, nulls - nulls_before, distinct - distinct_before, added)
+        changes[column] = ColumnDifference(0, nulls - nulls_before, distinct - distinct_before, added)
     return changes
 
 

@@ -19,7 +19,7 @@ from python_common.errors import UserError
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost
 from python_dev.review.data import TableChange
-from python_dev.review.scope import Scope
+from python_dev.review.scope import ReviewScope
 
 VERSION = 1
 EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}
@@ -97,7 +97,7 @@ class Review:
     base: str
     change: str
     is_static: bool
-    scope: Scope
+    scope: ReviewScope
     findings: list[Finding]
     names: dict[str, str]
     edges: list[tuple[str, str]]

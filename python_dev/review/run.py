@@ -80,7 +80,7 @@ def review(
                 after = scope.side(compiled[1].result(), project.directory)
             except UserError as error:
                 broken = [Finding("breaking", "the changed project", error.message), *_unmade(before.manifest, project)]
-                return Review(commit, project.commit() or "unknown", is_static, scope.Scope(), broken, {}, [], [])
+                return Review(commit, project.commit() or "unknown", is_static, scope.ReviewScope(), broken, {}, [], [])
             of_code = _of_code(before, after, commit, project, is_static)
             has_work = any(_selected(of_code, one.manifest) or _tests(of_code, one.manifest) for one in (before, after))
             if is_static or settings is None or not has_work:

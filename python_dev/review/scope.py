@@ -83,7 +83,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Scope:
+class ReviewScope:
     """What a change can change, by unique ids.
 
     `changed` are nodes with other code, with the reason; `affected` those that are made of them, of added nodes or of
@@ -110,10 +110,10 @@ def side(manifest: DbtManifest, project: Path) -> Side:
     return Side(manifest, declared.get("vars") or {}, {**settings, "flags of dbt_project.yml": declared.get("flags")})
 
 
-def compare(before: Side, after: Side) -> Scope:
+def compare(before: Side, after: Side) -> ReviewScope:
     """Return what differs between two sides."""
     old, new = before.manifest.nodes, after.manifest.nodes
-    scope = Scope(added=sorted(new.keys() - old.keys()), removed=sorted(old.keys() - new.keys()))
+    scope = ReviewScope(added=sorted(new.keys() - old.keys()), removed=sorted(old.keys() - new.keys()))
     difference = _Difference(before, after)
     for unique_id in sorted(old.keys() & new.keys()):
         reason = difference.of(old[unique_id], new[unique_id])

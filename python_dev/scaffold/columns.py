@@ -11,7 +11,7 @@ from sqlglot.dialects import Spark
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_dbt.pii import masks
-from python_dev.scaffold.schema import Field, Topic
+from python_dev.scaffold.schema import ScaffoldedTopic, SourceField
 from python_ingest.avro.walk import avro_type
 from python_ingest.declare.table_layout import METADATA_COLUMNS
 
@@ -42,14 +42,14 @@ class Output:
     description: str
     pii: str = masks.AS_IS
     mask: str | None = None
-    leaf: Field | None = None
+    leaf: SourceField | None = None
 
 
 @dataclass(frozen=True)
-class Column:
+class StagingColumn:
     """A leaf of the payload, as it lands and as staging has it; `taken` are names that no other column may have."""
 
-    leaf: Field
+    leaf: SourceField
     name: str
     pii: str
     description: str
@@ -94,13 +94,13 @@ class Column:
         return Output(name, MASKED_TYPES.get(mask, "string"), words, self.pii, mask, self.leaf)
 
 
-def unused(topic: Topic) -> dict[str, str]:
+def unused(topic: ScaffoldedTopic) -> dict[str, str]:
     """Return by path what no model has: no column of a file holds it."""
     types = {leaf.path: re.split(r"\W", leaf.type)[0] for leaf in topic.leaves}
     return {path: UNUSED[its_type] for path, its_type in types.items() if its_type in UNUSED}
 
 
-def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, str]) -> list[Column]:
+def columns(topic: ScaffoldedTopic, classes: Mapping[str, str], described: Mapping[str, str]) -> list[StagingColumn]:
     """Return a topic's columns.
 
     `classes` are PII classes by column. `described` are the columns of the project with their descriptions: a field
@@ -111,7 +111,7 @@ def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, st
     """
     leaves = [leaf for leaf in topic.leaves if leaf.path not in unused(topic)]
     fields = {field.path.lower() for field in topic.fields}
-    names: dict[str, Field] = {}
+    names: dict[str, SourceField] = {}
     for leaf in leaves:
         own = description(topic, leaf)
         others = {
@@ -123,7 +123,7 @@ def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, st
         names[unique(_snake_case(leaf.path), RESERVED | sql_words() | names.keys() | others)] = leaf
     for name, pii in classes.items():
         if name not in names:
-            raise UserError(f"Topic {topic.name} has no column {name}", f"Choose from {', '.join(names)}")
+            raise UserError(f"ScaffoldedTopic {topic.name} has no column {name}", f"Choose from {', '.join(names)}")
         if pii not in masks.load().classes:
             raise UserError(f"There is no PII class {pii}", f"Choose from {', '.join(masks.load().classes)}")
     for name, leaf in names.items():
@@ -133,7 +133,7 @@ def columns(topic: Topic, classes: Mapping[str, str], described: Mapping[str, st
                 f"Choose from {', '.join(offered(leaf.type))}",
             )
     return [
-        Column(leaf, name, classes.get(name, UNCLASSIFIED), description(topic, leaf), RESERVED | names.keys())
+        StagingColumn(leaf, name, classes.get(name, UNCLASSIFIED), description(topic, leaf), RESERVED | names.keys())
         for name, leaf in names.items()
     ]
 
@@ -143,7 +143,7 @@ def offered(landed: str) -> list[str]:
     return [pii for pii in masks.load().classes if masks.takes(pii, landed)]
 
 
-def description(topic: Topic, leaf: Field) -> str:
+def description(topic: ScaffoldedTopic, leaf: SourceField) -> str:
     """Return the documentation of a field in its schema, or else what is known of it."""
     if doc := topic.described(leaf.path):
         return doc

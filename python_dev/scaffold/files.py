@@ -11,8 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from python_common.errors import UserError
 from python_dbt.pii import masks
-from python_dev.scaffold.columns import UNCLASSIFIED, Column, Output, description, unique, unused
-from python_dev.scaffold.schema import Topic
+from python_dev.scaffold.columns import UNCLASSIFIED, Output, StagingColumn, description, unique, unused
+from python_dev.scaffold.schema import ScaffoldedTopic
 from python_ingest.declare.spark_types import in_spark
 from python_ingest.declare.table_layout import METADATA_COLUMNS
 from python_ingest.declare.topics import read_declarations
@@ -46,12 +46,12 @@ class New:
     `at_column`, None for the record's time.
     """
 
-    topic: Topic
+    topic: ScaffoldedTopic
     source: str
     entity: str
-    columns: list[Column]
-    key_column: Column | None
-    at_column: Column | None
+    columns: list[StagingColumn]
+    key_column: StagingColumn | None
+    at_column: StagingColumn | None
     key: str
     at: str
     week: str
@@ -123,7 +123,12 @@ class New:
 
 
 def new_topic(
-    topic: Topic, source: str, entity: str, columns: list[Column], key: str | None = None, at: str | None = None
+    topic: ScaffoldedTopic,
+    source: str,
+    entity: str,
+    columns: list[StagingColumn],
+    key: str | None = None,
+    at: str | None = None,
 ) -> New:
     """Return a new topic from its columns; a UserError if a name or column is unfit."""
     if not re.fullmatch("[a-z][a-z0-9]*(_[a-z0-9]+)*", source):
@@ -140,7 +145,9 @@ def new_topic(
     return New(topic, source, entity, columns, key_column, at_column, key, at, week)
 
 
-def _column(columns: list[Column], name: str | None, option: str, types: tuple[str, ...]) -> Column | None:
+def _column(
+    columns: list[StagingColumn], name: str | None, option: str, types: tuple[str, ...]
+) -> StagingColumn | None:
     if name is None:
         return None
     fit = {one.name: one for one in columns if one.as_is in types and one.pii in (masks.AS_IS, UNCLASSIFIED)}

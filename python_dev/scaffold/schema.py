@@ -17,7 +17,7 @@ from python_ingest.kafka.registry import Registered, Registry
 
 
 @dataclass(frozen=True)
-class Field:
+class SourceField:
     """A field by its path in bronze; `avro` is its type without null."""
 
     path: str
@@ -37,7 +37,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Topic:
+class ScaffoldedTopic:
     """A topic by its newest schemas: the record that lands, and documentation by path.
 
     `subject` has the schema of its values, None for the one named by the topic. `key_format` and `key_type` are those
@@ -52,10 +52,12 @@ class Topic:
     key_type: str = "string"
 
     @property
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[SourceField]:
         """The columns of bronze."""
         columns = ((name, part) for name, part in children(self.record).items() if not holds_nothing(part))
-        return [Field(name, not_null(part), _may_be_null(part) or _may_be_null(self.record)) for name, part in columns]
+        return [
+            SourceField(name, not_null(part), _may_be_null(part) or _may_be_null(self.record)) for name, part in columns
+        ]
 
     @property
     def omitted(self) -> dict[str, str]:
@@ -63,7 +65,7 @@ class Topic:
         return dict(omitted_fields(self.record))
 
     @property
-    def leaves(self) -> list[Field]:
+    def leaves(self) -> list[SourceField]:
         """The fields that are no record and no union, at any depth."""
         return [*_leaves(self.record)]
 
@@ -75,7 +77,7 @@ class Topic:
         return text or None
 
 
-def read(settings: Settings, topic: str, subject: str | None = None) -> Topic:
+def read(settings: Settings, topic: str, subject: str | None = None) -> ScaffoldedTopic:
     """Return what the registry has of a topic; without a `subject` under the one that a source declares, if one does.
 
     Raises:
@@ -99,12 +101,12 @@ def read(settings: Settings, topic: str, subject: str | None = None) -> Topic:
     key_format, key_type = "string", "string"
     if key:
         try:
-            [column] = Topic(topic, landed("key", f"{topic}-key", key[1])[0]).fields
+            [column] = ScaffoldedTopic(topic, landed("key", f"{topic}-key", key[1])[0]).fields
             key_format, key_type = "avro", column.type
         except (UserError, ValueError):
             # Only its bytes can be landed, also those of a record without a field that a column can hold.
             key_format, key_type = "bytes", "binary"
-    return Topic(topic, record, docs, subject, key_format, key_type)
+    return ScaffoldedTopic(topic, record, docs, subject, key_format, key_type)
 
 
 def landed(side: str, subject: str, registered: Registered) -> tuple[AvroSchema, dict[str, str]]:
@@ -128,14 +130,14 @@ def landed(side: str, subject: str, registered: Registered) -> tuple[AvroSchema,
     return record, {".".join([landed_name(first), *rest]): doc for (first, *rest), doc in steps}
 
 
-def _leaves(schema: AvroSchema, path: str = "", is_optional: bool = False) -> Iterator[Field]:
+def _leaves(schema: AvroSchema, path: str = "", is_optional: bool = False) -> Iterator[SourceField]:
     is_optional |= _may_be_null(schema)
     for name, part in children(schema).items():
         some, its_path = not_null(part), below(path, name)
         if avro_type(some) in ("record", "union"):
             yield from _leaves(part, its_path, is_optional)
         elif not holds_nothing(part):
-            yield Field(its_path, some, is_optional or _may_be_null(part))
+            yield SourceField(its_path, some, is_optional or _may_be_null(part))
 
 
 def _may_be_null(schema: AvroSchema) -> bool:

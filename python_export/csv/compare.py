@@ -19,7 +19,7 @@ from pyarrow import csv, parquet
 from python_common.errors import UserError
 from python_export.csv.csv_file import LONGEST_ROW_BYTES, MEMORY_LIMIT, name, one_row, reading
 from python_export.csv.snapshot_rows import BATCH_ROWS, batches
-from python_export.datasets.snapshot import Column, Source
+from python_export.datasets.snapshot import Source, TableColumn
 
 # What a formula begins with: = + - @ tab CR LF, and the full-width forms.
 TEXT = pa.large_string()
@@ -52,7 +52,7 @@ def verify(file: Path, source: Source, scratch: Path) -> None:
         )
 
 
-def is_same(file: Path, csv_file: Path, columns: Collection[Column], scratch: Path) -> bool:
+def is_same(file: Path, csv_file: Path, columns: Collection[TableColumn], scratch: Path) -> bool:
     """Return whether a Parquet file, which has no formula guard, has the rows of a CSV of this release in its order."""
     names = [column.name for column in columns]
     room = "See that there is room on disk"
@@ -173,17 +173,17 @@ def _without_withheld(batch: pa.RecordBatch, source: Source) -> pa.RecordBatch:
     return batch.filter(pa.array([row not in source.without for row in hashes]))
 
 
-def _key_text(cells: pa.Array, column: Column) -> pa.Array:
+def _key_text(cells: pa.Array, column: TableColumn) -> pa.Array:
     if column.is_text:
         return cells
     return pc.cast(pc.cast(cells, pa.int64()), TEXT) if column.type == "timestamp" else _value_text(cells, column)
 
 
-def _texts(batch: pa.RecordBatch, columns: Iterable[Column], guards_quotes: bool) -> list[pa.Array]:
+def _texts(batch: pa.RecordBatch, columns: Iterable[TableColumn], guards_quotes: bool) -> list[pa.Array]:
     return [_text(batch[column.name], column, guards_quotes) for column in columns]
 
 
-def _text(cells: pa.Array, column: Column, guards_quotes: bool) -> pa.Array:
+def _text(cells: pa.Array, column: TableColumn, guards_quotes: bool) -> pa.Array:
     """Return the texts that the cells of a column must have."""
     if not column.is_text:
         return _value_text(cells, column)
@@ -193,7 +193,7 @@ def _text(cells: pa.Array, column: Column, guards_quotes: bool) -> pa.Array:
     return pc.if_else(is_formula, pc.binary_join_element_wise(GUARD, clean, NO_SEPARATOR), clean)
 
 
-def _value_text(cells: pa.Array, column: Column) -> pa.Array:
+def _value_text(cells: pa.Array, column: TableColumn) -> pa.Array:
     if column.type == "timestamp":
         # Arrow takes ten times as long for texts of times with a zone.
         microseconds = pc.cast(cells, pa.timestamp("us"))

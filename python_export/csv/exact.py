@@ -2,7 +2,7 @@
 
 from decimal import Context, Decimal
 
-from python_export.datasets.snapshot import Column
+from python_export.datasets.snapshot import TableColumn
 
 # Sums of 38-digit numbers have fewer digits in every file; Python's default context would round to 28.
 EXACT = Context(prec=100)
@@ -10,7 +10,7 @@ EXACT = Context(prec=100)
 NARROW_DIGITS = 28
 
 
-def total(cell: str, column: Column) -> str:
+def total(cell: str, column: TableColumn) -> str:
     """Return the SQL of the sum of a numeric column, which `plain` writes without an exponent; 0 without rows."""
     if column.precision <= NARROW_DIGITS:
         return f"cast(coalesce(sum({cell}), 0) as varchar)"
@@ -18,7 +18,7 @@ def total(cell: str, column: Column) -> str:
     return f"cast(coalesce(sum({unscaled}), 0) as varchar) || 'E-{column.scale}'"
 
 
-def text(cell: str, column: Column) -> str:
+def text(cell: str, column: TableColumn) -> str:
     """Return the SQL of the text that Spark writes of a cell: DuckDB writes a decimal(2,2) as `.50`."""
     written = f"cast({cell} as varchar)"
     return f"regexp_replace({written}, '^(-?)[.]', '\\10.')" if column.scale == column.precision else written

@@ -21,7 +21,7 @@ from python_export.csv.csv_file import name, one_row, reading, rows_of
 from python_export.csv.numbers import IS_ARTICLE, Check, is_luhn, kinds
 from python_export.csv.snapshot_rows import load_table, row_hash
 from python_export.csv.write import cell_text
-from python_export.datasets.snapshot import Column, Source
+from python_export.datasets.snapshot import Source, TableColumn
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
 DIGITS = "(?:([0-9]{13,19})|[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})"
@@ -127,7 +127,7 @@ def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str,
 
 
 def suspects(
-    database: duckdb.DuckDBPyConnection, columns: Iterable[Column], unscanned: Collection[str], row: str
+    database: duckdb.DuckDBPyConnection, columns: Iterable[TableColumn], unscanned: Collection[str], row: str
 ) -> dict[str, str]:
     """Return why rows of `snapshot_rows` may hold personal data, by the SQL `row` that names each."""
     reasons: dict[str, str] = {}
@@ -140,7 +140,7 @@ def suspects(
 
 
 def _suspicions(
-    database: duckdb.DuckDBPyConnection, columns: Iterable[Column], unscanned: Collection[str]
+    database: duckdb.DuckDBPyConnection, columns: Iterable[TableColumn], unscanned: Collection[str]
 ) -> Iterator[tuple[str, str, str, Check]]:
     """Yield reason, SQL of a cell and of a condition, and the cell's check, for what a look at all columns finds."""
     possible = []

@@ -13,7 +13,7 @@ from pyiceberg.table import DataScan, FileScanTask
 
 from python_export.csv import exact
 from python_export.csv.csv_file import name, one_row, text
-from python_export.datasets.snapshot import Column, Source
+from python_export.datasets.snapshot import Source, TableColumn
 
 # Rows that are in memory at a time, of which each may be long.
 BATCH_ROWS = 16_384
@@ -101,6 +101,6 @@ def row_hash(source: Source) -> str:
     return f"sha256(concat_ws(chr(31), {', '.join(_as_text(columns[key]) for key in source.dataset.key)}))"
 
 
-def _as_text(column: Column) -> str:
+def _as_text(column: TableColumn) -> str:
     cell = f"snapshot_rows.{name(column.name)}"
     return exact.text(f"epoch_us({cell})" if column.type == "timestamp" else cell, column)

@@ -10,7 +10,7 @@ from python_export.csv import exact
 from python_export.csv.csv_file import MEMORY_LIMIT, name, reading, text
 from python_export.csv.snapshot_rows import load_table
 from python_export.datasets.dictionary import FORMULA_STARTS
-from python_export.datasets.snapshot import Column, Source
+from python_export.datasets.snapshot import Source, TableColumn
 
 # DuckDB's default of a comment, `#`, would put each cell that holds one in quotes.
 OPTIONS = """format csv, header, delimiter ',', quote '"', escape '"', nullstr '', comment ''"""
@@ -48,7 +48,7 @@ def statement(source: Source, bom: bool = False) -> str:
     return f"select {cells} from snapshot_rows order by {order}"
 
 
-def cell_text(column: Column, guards_quotes: bool) -> str:
+def cell_text(column: TableColumn, guards_quotes: bool) -> str:
     """Return the SQL of the text of a cell."""
     cell = name(column.name)
     if column.is_text:

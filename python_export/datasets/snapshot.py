@@ -19,7 +19,7 @@ EXACT = ("string", "int", "bigint", "boolean", "date", "timestamp")
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the export; `type` is Spark's name for it, for instance `decimal(12,2)`."""
 
     name: str
@@ -53,7 +53,7 @@ class Source:
     dataset: Dataset
     table: IcebergTable
     snapshot_id: int
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     week: IsoWeek | None = None
     # Hashes of the keys of rows that are not published, and how many of them there are by reason.
     without: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: I
         UserError: a column has no exact form in CSV, or one that the dataset names is not there.
     """
     fields = table.scan(snapshot_id=snapshot_id).projection().fields
-    columns = tuple(Column(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
+    columns = tuple(TableColumn(field.name, _type_name(dataset, field.name, field.field_type)) for field in fields)
     named = (*dataset.key, *dataset.order_by, dataset.week_column, dataset.at, dataset.suppressed)
     missing = {name for name in named if name} - {column.name for column in columns}
     if missing:

@@ -24,7 +24,7 @@ from python_export.publishing.target import Target
 
 
 @dataclass(frozen=True)
-class Row:
+class ExportedWeek:
     """What is recorded of a week of a dataset."""
 
     address: Annotated[str, "<export root>/<dataset>/<week>, or once/<dataset>/<week>: it has its one version"]
@@ -33,7 +33,7 @@ class Row:
     skipped: Annotated[str | None, "why the week is not to be published; null unless `export skip` named it"] = None
 
 
-TABLE = SmallTable("ops.exported_figures", Row)
+TABLE = SmallTable("ops.exported_figures", ExportedWeek)
 
 Figures = dict[tuple[str, str], str]
 WeeksToExport = dict[IsoWeek, list[str]]
@@ -159,16 +159,16 @@ def record_figures(
     """
     new = _rows({_address(target, dataset, week): now.get((dataset, week), NONE) for dataset, week in weeks})
 
-    def record(before: dict[str, Row]) -> dict[str, Row]:
+    def record(before: dict[str, ExportedWeek]) -> dict[str, ExportedWeek]:
         unchanged = {key: row for key, row in before.items() if are_expired and row.figures is not None}
         return {**before, **new, **unchanged}
 
     TABLE.change(catalog, record)
 
 
-def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict[str, Row]:
+def _rows(figures: Mapping[str, str | None], skipped: str | None = None) -> dict[str, ExportedWeek]:
     at = datetime.now(UTC)
-    return {address: Row(address, text, at, skipped) for address, text in figures.items()}
+    return {address: ExportedWeek(address, text, at, skipped) for address, text in figures.items()}
 
 
 def _differ(recorded: str | None, now: str) -> bool:

@@ -31,7 +31,7 @@ class DamagedManifestError(ManifestError):
 
 
 @dataclass(frozen=True, config=EXTENSIBLE)
-class Column(snapshot.Column):
+class FileColumn(snapshot.TableColumn):
     """A column of the file, with the number of its NULLs."""
 
     nulls: int
@@ -106,7 +106,7 @@ class Manifest:
     rows: int
     key: list[str] = field(default_factory=list)
     order_by: list[str] = field(default_factory=list)
-    columns: list[Column]
+    columns: list[FileColumn]
     control_totals: dict[str, str]
     totals_by: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
     formula_escaped: dict[str, int]

@@ -25,8 +25,8 @@ from python_export.publishing.difference import ComparisonError, difference
 from python_export.publishing.layout import CHANGES, MANIFEST
 from python_export.publishing.manifest import (
     FORMULA_GUARD,
-    Column,
     DamagedManifestError,
+    FileColumn,
     Manifest,
     ManifestError,
     SmallGroups,
@@ -276,7 +276,7 @@ def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterab
         key=list(source.dataset.key),
         order_by=list(source.dataset.order_by),
         columns=[
-            Column(name=column.name, type=column.type, nulls=facts.nulls[column.name]) for column in source.columns
+            FileColumn(name=column.name, type=column.type, nulls=facts.nulls[column.name]) for column in source.columns
         ],
         control_totals=facts.control_totals,
         totals_by=facts.totals_by,

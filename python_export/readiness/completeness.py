@@ -27,7 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class TopicState:
+class TopicProgress:
     """What a topic's bronze table contained when it was read.
 
     `watermarks` has of each partition the newest plausible Kafka timestamp of a record that could be decoded, EPOCH
@@ -87,7 +87,7 @@ def read_topic_states(
     catalog: Catalog,
     datasets: Iterable[Dataset],
     known: Iterable[Dataset] = (),
-) -> dict[Topic, TopicState | Issue]:
+) -> dict[Topic, TopicProgress | Issue]:
     """Return the states of some datasets' topics, and of the same producers' topics in the known datasets.
 
     A topic whose table cannot be read has an issue. Read before a build, so that the build reads all that is counted.
@@ -95,7 +95,7 @@ def read_topic_states(
     chosen = _topics(datasets)
     producers = {topic.producer for topic in chosen} - {None}
     related = (topic for topic in _topics(known) if topic.producer in producers)
-    states: dict[Topic, TopicState | Issue] = {}
+    states: dict[Topic, TopicProgress | Issue] = {}
     for topic in dict.fromkeys([*chosen, *related]):
         try:
             states[topic] = _state(settings, cursor, catalog, topic)
@@ -109,7 +109,7 @@ def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
 
 
 def check(
-    states: Mapping[Topic, TopicState | Issue],
+    states: Mapping[Topic, TopicProgress | Issue],
     datasets: Collection[Dataset],
     week: IsoWeek,
     default_silence: timedelta = SILENCE,
@@ -121,7 +121,7 @@ def check(
     warning, and not for datasets with suppressed groups: these have one version only. Too many dead letters withhold,
     too.
     """
-    read = {topic: state for topic, state in states.items() if isinstance(state, TopicState) and state.is_read(week)}
+    read = {topic: state for topic, state in states.items() if isinstance(state, TopicProgress) and state.is_read(week)}
     heard = {topic for topic, state in read.items() if state.past(week)}
     producers = {topic.producer for topic in heard} - {None}
     issues: list[Issue] = []
@@ -148,13 +148,13 @@ def check(
     return issues, warnings
 
 
-def dead_letters(states: Mapping[Topic, TopicState | Issue], dataset: Dataset, week: IsoWeek) -> int:
+def dead_letters(states: Mapping[Topic, TopicProgress | Issue], dataset: Dataset, week: IsoWeek) -> int:
     """Return how many records that are stamped in a week, of the topics of a dataset, could not be decoded."""
-    answered = [state for topic in dataset.topics if isinstance(state := states.get(topic), TopicState)]
+    answered = [state for topic in dataset.topics if isinstance(state := states.get(topic), TopicProgress)]
     return sum(state.of(week)[1] for state in answered)
 
 
-def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicState | Issue:
+def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicProgress | Issue:
     table = load_table(catalog, topic.bronze)
     if table is None:
         return Issue(f"behind: {topic.name} has landed nothing", object=topic.name)
@@ -184,10 +184,10 @@ def _state(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Top
         watermarks[partition] = max(watermarks.get(partition, EPOCH), EPOCH + timedelta(microseconds=newest or 0))
         records_before, dead_before = weeks.get(monday, (0, 0))
         weeks[monday] = (records_before + records, dead_before + dead)
-    return TopicState(watermarks, weeks, asked_at, frozenset(unread), error)
+    return TopicProgress(watermarks, weeks, asked_at, frozenset(unread), error)
 
 
-def _behind(topic: Topic, state: TopicState, week: IsoWeek) -> str:
+def _behind(topic: Topic, state: TopicProgress, week: IsoWeek) -> str:
     newest = max(state.watermarks.values(), default=EPOCH)
     if newest == EPOCH:
         at = f"{topic.name} has landed nothing" + (" that could be decoded" if state.weeks else "")

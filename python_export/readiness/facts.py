@@ -21,7 +21,7 @@ from python_common.catalog.small_table import SmallTable
 from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Topic
-from python_export.readiness.completeness import EPOCH, SILENCE, TopicState
+from python_export.readiness.completeness import EPOCH, SILENCE, TopicProgress
 
 PARTITIONS = ListType(
     element_id=101,
@@ -71,7 +71,7 @@ class FoundIssue:
 READS, ISSUES = SmallTable("ops.topic_reads", TopicRead), SmallTable("ops.issues", FoundIssue)
 
 
-def record_reads(catalog: Catalog, states: Mapping[Topic, TopicState | Issue]) -> None:
+def record_reads(catalog: Catalog, states: Mapping[Topic, TopicProgress | Issue]) -> None:
     """Record the states of topics, in the place of earlier ones."""
     reads = {topic.name: _read(topic, state) for topic, state in states.items()}
     READS.change(catalog, lambda before: {**before, **reads})
@@ -87,10 +87,10 @@ def record_issues(catalog: Catalog, found: Collection[tuple[IsoWeek | None, Issu
     ISSUES.change(catalog, lambda _: {row.issue_id: row for row in rows})
 
 
-def _read(topic: Topic, state: TopicState | Issue) -> TopicRead:
+def _read(topic: Topic, state: TopicProgress | Issue) -> TopicRead:
     silence = SILENCE if topic.silence is None else topic.silence
     if isinstance(state, Issue):
-        error, state = state.message, TopicState({}, {}, datetime.now(UTC))
+        error, state = state.message, TopicProgress({}, {}, datetime.now(UTC))
     else:
         error = None
     return TopicRead(
@@ -107,7 +107,7 @@ def _read(topic: Topic, state: TopicState | Issue) -> TopicRead:
     )
 
 
-def _partitions(state: TopicState) -> list[dict[str, Any]]:
+def _partitions(state: TopicProgress) -> list[dict[str, Any]]:
     return [
         {
             "kafka_partition": partition,
@@ -118,7 +118,7 @@ def _partitions(state: TopicState) -> list[dict[str, Any]]:
     ]
 
 
-def _weeks(state: TopicState) -> Iterable[dict[str, Any]]:
+def _weeks(state: TopicProgress) -> Iterable[dict[str, Any]]:
     for monday, (records, dead_letters) in sorted(state.weeks.items()):
         # A record may be stamped beyond what a time of Python can hold.
         if 0 <= monday < 253_402_300_800_000_000:

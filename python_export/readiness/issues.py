@@ -7,7 +7,7 @@ from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Topic
 from python_export.readiness import completeness
-from python_export.readiness.completeness import TopicState
+from python_export.readiness.completeness import TopicProgress
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Readiness:
     of an earlier one.
     """
 
-    states: Mapping[Topic, TopicState | Issue] = field(default_factory=dict)
+    states: Mapping[Topic, TopicProgress | Issue] = field(default_factory=dict)
     datasets: Collection[Dataset] = ()
     issues: list[Issue] = field(default_factory=list)
     in_week: dict[IsoWeek, list[Issue]] = field(default_factory=dict)

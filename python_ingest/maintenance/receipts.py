@@ -25,7 +25,7 @@ DOMAIN = "erasure"
 
 
 @dataclass(frozen=True)
-class Row:
+class ReceiptRow:
     """A stored receipt."""
 
     name: Annotated[str, "when it was begun, and the beginning of a hash of its persons and records"]
@@ -33,7 +33,7 @@ class Row:
     receipt: Annotated[str, "what was done, as JSON; persons are keyed hashes"]
 
 
-TABLE = SmallTable("ops.erasures", Row)
+TABLE = SmallTable("ops.erasures", ReceiptRow)
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Receipt:
 
     def save(self, catalog: Catalog) -> None:
         """Save the receipt."""
-        row = Row(self.name, self.state, json.dumps(asdict(self)))
+        row = ReceiptRow(self.name, self.state, json.dumps(asdict(self)))
         TABLE.change(catalog, lambda rows: {**rows, self.name: row})
 
     def end(self, catalog: Catalog) -> None:

@@ -18,7 +18,7 @@ from python_dbt.manifest import DbtManifest
 from python_export.datasets import declared
 from python_export.datasets.declared import Topic
 from python_export.readiness import facts
-from python_export.readiness.completeness import EPOCH, TopicState
+from python_export.readiness.completeness import EPOCH, TopicProgress
 from python_export.readiness.issues import withholds
 from python_ingest.declare.topics import DeadLetterLimit
 
@@ -57,18 +57,18 @@ def query(
     return run
 
 
-def states() -> Iterator[TopicState]:
+def states() -> Iterator[TopicProgress]:
     """Yield what a table of two partitions may hold, and what the broker, which knows a third one, may have more."""
     moments = (END - INSTANT, END, END + GRACE - INSTANT, END + GRACE)
     unread = (frozenset(partitions) for partitions in ((), (0,), (1,), (2,), (0, 1)))
     for (*newest, asked_at), lacking in product(product(NEWEST, NEWEST, moments), [*unread]):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        yield TopicState(watermarks, {MONDAY: (1, 0)}, asked_at, lacking)
+        yield TopicProgress(watermarks, {MONDAY: (1, 0)}, asked_at, lacking)
 
 
 def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query: Query) -> None:
     """Every combination of two partitions, end offsets, times of asking, silences and another topic."""
-    heard = TopicState({0: END}, {}, END + GRACE)
+    heard = TopicProgress({0: END}, {}, END + GRACE)
     others = {
         "heard": heard,
         "heard, unread elsewhere": replace(heard, watermarks={0: END, 1: EPOCH}, unread=frozenset({1})),
@@ -77,7 +77,7 @@ def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query:
         "of another producer": heard,
         "of a topic without one": heard,
     }
-    reads: dict[Topic, TopicState | Issue] = {}
+    reads: dict[Topic, TopicProgress | Issue] = {}
     expected = {}
     for number, (state, (kind, other), silence) in enumerate(
         product(states(), others.items(), (None, GRACE / 2, GRACE * 2))
@@ -102,11 +102,11 @@ def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query:
 
 
 def test_without_the_broker_each_partition_has_to_be_past_the_end(stack: Settings, query: Query) -> None:
-    reads: dict[Topic, TopicState | Issue] = {}
+    reads: dict[Topic, TopicProgress | Issue] = {}
     expected = {}
     for number, newest in enumerate(product(NEWEST, NEWEST)):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        reads[Topic(f"{number}", "bronze.one")] = TopicState(watermarks, {}, END + GRACE, error="the broker is away")
+        reads[Topic(f"{number}", "bronze.one")] = TopicProgress(watermarks, {}, END + GRACE, error="the broker is away")
         expected[f"{number}"] = "record" if watermarks and min(watermarks.values()) >= END else None
     facts.record_reads(load_catalog(stack), reads)
     rows = query("ops_topic_weeks")
@@ -119,7 +119,7 @@ def test_dead_letters_of_a_week_are_limited(
     stack: Settings, query: Query, share: float, count: int, is_too_many: bool
 ) -> None:
     before = MONDAY - 7 * 86_400 * 1_000_000
-    state = TopicState({0: END}, {MONDAY: (100, 30), before: (1, 0)}, END)
+    state = TopicProgress({0: END}, {MONDAY: (100, 30), before: (1, 0)}, END)
     topic = Topic("one", "bronze.one", DeadLetterLimit(share=share, count=count))
     facts.record_reads(load_catalog(stack), {topic: state})
     rows = {row["week_label"]: row for row in query("ops_topic_weeks")}
@@ -142,7 +142,7 @@ def test_issue_withholds_what_comes_from_its_origin(
     )
     weeks = {origin: WEEK.minus(number) for number, origin in enumerate(origins)}
     first = (min(week.start for week in weeks.values()) - EPOCH) // timedelta(microseconds=1)
-    complete = TopicState({0: END}, {first: (1, 0)}, END)
+    complete = TopicProgress({0: END}, {first: (1, 0)}, END)
     catalog = load_catalog(stack)
     facts.record_reads(catalog, dict.fromkeys(topics, complete))
     found = [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()]
@@ -163,7 +163,7 @@ def test_silence_and_small_groups_withhold_with_a_reason(
 ) -> None:
     datasets = declared.of_manifest(compiled_project)
     small = next(dataset for dataset in datasets.values() if dataset.suppressed)
-    silent = TopicState({0: END - INSTANT}, {MONDAY: (1, 0)}, END + GRACE)
+    silent = TopicProgress({0: END - INSTANT}, {MONDAY: (1, 0)}, END + GRACE)
     catalog = load_catalog(stack)
     topics = {topic for dataset in datasets.values() for topic in dataset.topics}
     facts.record_reads(catalog, {replace(topic, silence=None): silent for topic in topics})

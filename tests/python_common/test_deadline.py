@@ -184,7 +184,7 @@ def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
 
 
 def test_a_lease_table_with_a_former_column_is_used(catalog: Catalog) -> None:
-    hints = get_type_hints(lease.Row, include_extras=True)
+    hints = get_type_hints(lease.LeaseRow, include_extras=True)
     columns = [(name, hints[name]) for name in ("name", "holder", "expires_at")]
     columns += [("run", Annotated[str | None, "a column of 0.6"])]
     columns += [(name, hints[name]) for name in ("number", "command", "since")]

@@ -21,9 +21,9 @@ from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import check, masks, proof
 from python_dev.scaffold import columns, files, schema
-from python_dev.scaffold.columns import Column
+from python_dev.scaffold.columns import StagingColumn
 from python_dev.scaffold.files import New
-from python_dev.scaffold.schema import Topic
+from python_dev.scaffold.schema import ScaffoldedTopic
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
 from python_ingest.kafka.registry import Registered
@@ -36,11 +36,11 @@ COLOUR = {"type": "enum", "name": "Colour", "symbols": ["NO", "on", "RED"]}
 KEYS = [("string", "string"), ("bytes", "binary"), ("avro", "struct<`order`: bigint>"), ("avro", "bigint")]
 
 
-def topic_of(avro: Any, name: str = "topic", **of_key: str) -> Topic:
-    return Topic(name, *schema.landed("value", "subject", Registered("AVRO", json.dumps(avro))), **of_key)
+def topic_of(avro: Any, name: str = "topic", **of_key: str) -> ScaffoldedTopic:
+    return ScaffoldedTopic(name, *schema.landed("value", "subject", Registered("AVRO", json.dumps(avro))), **of_key)
 
 
-def columns_of(avro: Any, **classes: str) -> list[Column]:
+def columns_of(avro: Any, **classes: str) -> list[StagingColumn]:
     return columns.columns(topic_of(avro), classes, {})
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import DecimalType, DoubleType
 
-from python_dev.review.data import ColumnChange, TableChange, compare, totals
+from python_dev.review.data import ColumnDifference, TableChange, compare, totals
 from tests.support.seeds import SEED
 
 KEY = ("key", "part")
@@ -162,7 +162,7 @@ def test_rewritten_files_with_the_same_rows_are_equal(catalog, tmp_path):
 def test_a_changed_value_counts_in_its_column_alone(catalog, tmp_path):
     after = [ROWS[0] | {"amount": Decimal("0.05")}, *ROWS[1:]]
     diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path)
-    assert (diff.changed, diff.columns["amount"]) == (1, ColumnChange(1, 0, 0, "0.05"))
+    assert (diff.changed, diff.columns["amount"]) == (1, ColumnDifference(1, 0, 0, "0.05"))
     assert [column for column, change in diff.columns.items() if change.changed] == ["amount"]
 
 
@@ -196,8 +196,8 @@ def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_
     diff = compare(before, made, KEY, tmp_path)
     assert (diff.missing, diff.changed) == ({"after": ["portion (double)"]}, 10)
     assert (diff.columns["share"], diff.columns["amount"]) == (
-        ColumnChange(10, 10, -1),
-        ColumnChange(0, 0, 0, "0.00"),
+        ColumnDifference(10, 10, -1),
+        ColumnDifference(0, 0, 0, "0.00"),
     )
 
 
@@ -224,7 +224,7 @@ def test_a_column_that_became_a_text_is_compared_as_text(catalog, tmp_path):
     text = SCHEMA.set(1, pa.field("part", pa.string()))
     after = [row | {"part": "0"} for row in ROWS[1:]] + [ROWS[0] | {"part": "one"}]
     diff = compare(table(catalog, ROWS), table(catalog, after, text), ("key",), tmp_path)
-    assert (diff.changed, diff.columns["part"]) == (1, ColumnChange(1, 0, 1, None))
+    assert (diff.changed, diff.columns["part"]) == (1, ColumnDifference(1, 0, 1, None))
 
 
 def test_only_the_rows_of_a_condition_are_compared(catalog, tmp_path):

@@ -7,14 +7,16 @@ import pytest
 from python_common.errors import UserError
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost
-from python_dev.review.data import ColumnChange, TableChange
+from python_dev.review.data import ColumnDifference, TableChange
 from python_dev.review.report import MARKDOWN_BYTES, Acceptance, Review, TableReport, acceptances, markdown, page, write
-from python_dev.review.scope import Scope
+from python_dev.review.scope import ReviewScope
 
 CHANGED = {"model.shop.sales": "SQL"}
 WEEK = TableReport(
     "exp_sales",
-    TableChange(844, 844, changed=3, columns={"amount": ColumnChange(3, 0, 0, "1.50"), "city": ColumnChange(0, 1, 0)}),
+    TableChange(
+        844, 844, changed=3, columns={"amount": ColumnDifference(3, 0, 0, "1.50"), "city": ColumnDifference(0, 1, 0)}
+    ),
     "2026-W45",
     {"amount": "7500.00"},
 )
@@ -22,7 +24,7 @@ WEEK = TableReport(
 
 def review(**fields):
     empty = {
-        "base": "abc", "change": "def-dirty", "is_static": False, "scope": Scope(), "findings": [], "names": {},
+        "base": "abc", "change": "def-dirty", "is_static": False, "scope": ReviewScope(), "findings": [], "names": {},
         "edges": [], "exposures": [],
     }  # fmt: skip
     return Review(**{**empty, **fields})
@@ -32,10 +34,10 @@ def review(**fields):
     ("fields", "verdict"),
     [
         ({}, "clean"),
-        ({"scope": Scope(same=["model.shop.sales"])}, "clean"),
-        ({"scope": Scope(changed=CHANGED), "tables": [TableReport("sales", TableChange())]}, "clean"),
-        ({"scope": Scope(changed=CHANGED), "is_static": True}, "look"),
-        ({"scope": Scope(hooks=["on-run-end-0"])}, "look"),
+        ({"scope": ReviewScope(same=["model.shop.sales"])}, "clean"),
+        ({"scope": ReviewScope(changed=CHANGED), "tables": [TableReport("sales", TableChange())]}, "clean"),
+        ({"scope": ReviewScope(changed=CHANGED), "is_static": True}, "look"),
+        ({"scope": ReviewScope(hooks=["on-run-end-0"])}, "look"),
         ({"tables": [WEEK]}, "look"),
         ({"tables": [TableReport("sales", TableChange(1, 1, missing={"after": ["city"]}))]}, "look"),
         ({"tests": {"unique_sales_id": ("pass", "warn")}}, "look"),
@@ -54,7 +56,7 @@ def test_the_verdict_is_the_worst_of_what_was_found(fields, verdict):
 def test_the_report_begins_with_who_is_affected_and_by_how_much():
     text = markdown(
         review(
-            scope=Scope(changed=CHANGED),
+            scope=ReviewScope(changed=CHANGED),
             names={"model.shop.sales": "sales"},
             edges=[("sales", "exp_sales")],
             exposures=["Weekly sales (CSV)"],
@@ -78,7 +80,7 @@ def test_the_report_begins_with_who_is_affected_and_by_how_much():
 
 
 def test_names_and_types_are_text_and_neither_tags_nor_cells_of_markdown():
-    columns = {"a|b": ColumnChange(2, 0, 0)}
+    columns = {"a|b": ColumnDifference(2, 0, 0)}
     text = markdown(
         review(
             findings=[
@@ -121,7 +123,7 @@ def test_costs_are_in_all_three_files(tmp_path):
 def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
     names = {f"model.shop.m{number:04}": f"model_with_a_long_name_{number:04}" for number in range(2000)}
     reviewed = review(
-        scope=Scope(changed=dict.fromkeys(names, "SQL"), affected=[*names]),
+        scope=ReviewScope(changed=dict.fromkeys(names, "SQL"), affected=[*names]),
         names=names,
         findings=[Finding("look", f"{name}.column", "x" * 300) for name in names.values()],
         tables=[TableReport(name, TableChange(1, 1, changed=1)) for name in names.values()],
@@ -136,7 +138,7 @@ def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
 
 def test_the_page_shows_both_sides_of_the_sql_and_makes_no_request():
     sql = {"sales": ("select id\nfrom a where x < 1", "select id\nfrom a where x < 2")}
-    text = page(review(scope=Scope(changed=CHANGED), names={"model.shop.sales": "sales"}, sql=sql, tables=[WEEK]))
+    text = page(review(scope=ReviewScope(changed=CHANGED), names={"model.shop.sales": "sales"}, sql=sql, tables=[WEEK]))
     for part in (
         "2026-W45 exp_sales",
         "3 changed of 844 rows, amount +1.50 (+0.02%)",
@@ -172,7 +174,7 @@ def test_a_change_is_accepted_up_to_its_bound_alone(line, verdict):
 
 def test_added_rows_and_columns_are_no_change_of_a_column():
     [entry] = acceptances("review-accept: sales.amount rows<=9 why")
-    changed = {"amount": ColumnChange(1, 0, 0)}
+    changed = {"amount": ColumnDifference(1, 0, 0)}
     assert entry.covers(TableReport("sales", TableChange(9, 9, changed=1, columns=changed)))
     assert not entry.covers(TableReport("sales", TableChange(9, 10, added=1, changed=1, columns=changed)))
     assert not entry.covers(

@@ -292,7 +292,7 @@ def test_the_exit_code_is_the_verdict_after_what_the_pull_request_accepts(
     fields: dict[str, Any], text: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
-    empty = {"scope": scope.Scope(), "findings": [], "names": {}, "edges": [], "exposures": []}
+    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "edges": [], "exposures": []}
     reviewed = Review("abc", "def", False, **{**empty, **fields})
     monkeypatch.setattr(command, "run_review", lambda *_: reviewed)
     monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)

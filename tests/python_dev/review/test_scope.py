@@ -28,7 +28,7 @@ def names(unique_ids):
 
 
 def test_nothing_is_changed_without_a_change(side):
-    assert scope.compare(side, side) == scope.Scope()
+    assert scope.compare(side, side) == scope.ReviewScope()
 
 
 def test_each_kind_of_change_is_found_and_format_comments_and_names_of_ctes_build_nothing(side, tmp_path):

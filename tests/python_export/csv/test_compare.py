@@ -24,7 +24,7 @@ from python_export.csv.facts import Facts, measure
 from python_export.csv.snapshot_rows import load_table
 from python_export.csv.write import cell_text
 from python_export.datasets.dictionary import Field
-from python_export.datasets.snapshot import Column, Source
+from python_export.datasets.snapshot import Source, TableColumn
 from tests.support.hostile_rows import (
     COLUMNS,
     DATASET,
@@ -145,7 +145,7 @@ def test_refuses_a_damaged_file(hostile_source: Source, tmp_path: Path, plant: s
 
 def test_the_formula_guard_can_be_reversed() -> None:
     texts = ["".join(letters) for length in range(5) for letters in product("'=\t\uff0da", repeat=length)]
-    sql = cell_text(Column("note", "string"), True)
+    sql = cell_text(TableColumn("note", "string"), True)
     query = f"select {sql} from (select unnest(?) as note)"
     cells = [cell for (cell,) in duckdb.execute(query, [texts]).fetchall()]
     assert len({*cells}) == len(texts)

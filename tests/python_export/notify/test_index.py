@@ -17,7 +17,7 @@ from python_common.weeks import IsoWeek
 from python_export.notify import index, page
 from python_export.notify.exported import Exported
 from python_export.publishing.audit import audit_pointer
-from python_export.publishing.manifest import Column, Manifest, SmallGroups, read
+from python_export.publishing.manifest import FileColumn, Manifest, SmallGroups, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.readiness.issues import Withheld
@@ -60,7 +60,7 @@ def test_a_version_from_before_its_neighbours_late_data_is_marked(target: Target
 
     def publish(dataset: str, rows: list[str], week: str = OLD, **fields: object) -> None:
         at = f"2021-01-04T{next(hours):02d}:00:00Z"
-        columns = [Column(name="note", type="string", nulls=0)]
+        columns = [FileColumn(name="note", type="string", nulls=0)]
         manifest = replace(draft(week), dataset=dataset, columns=columns, created_at=at, **fields)
         publish_file(target, "\n".join(["note", *rows, ""]), manifest)
         index.write(target)

@@ -15,7 +15,7 @@ from python_common.errors import UserError
 from python_export.csv.compare import is_same
 from python_export.notify import index
 from python_export.publishing import formats
-from python_export.publishing.manifest import Column, File, Manifest, read
+from python_export.publishing.manifest import File, FileColumn, Manifest, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, digest
@@ -31,7 +31,7 @@ AT = "2020-12-28T12:34:56.789Z"
 
 
 def described(rows: int = len(hostile_rows())) -> Manifest:
-    columns = [Column(name, column_type, 0) for name, column_type in zip(COLUMNS, TYPES, strict=True)]
+    columns = [FileColumn(name, column_type, 0) for name, column_type in zip(COLUMNS, TYPES, strict=True)]
     manifest = replace(draft("2020-W53"), columns=columns, key=["event_id"], rows=rows)
     return replace(manifest, window_end="2021-01-04T00:00:00Z", version=1, file=f"{STEM}.csv")
 
@@ -72,7 +72,9 @@ def test_two_writes_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_large_parquet_is_written_in_order_and_alike(tmp_path: Path) -> None:
     """More rows than a group of rows, so that several threads would write."""
-    manifest = replace(described(400_000), columns=[Column("event_id", "bigint", 0), Column("note", "string", 0)])
+    manifest = replace(
+        described(400_000), columns=[FileColumn("event_id", "bigint", 0), FileColumn("note", "string", 0)]
+    )
     files = []
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -113,7 +115,7 @@ def test_gzip_has_the_bytes_of_the_csv(tmp_path: Path) -> None:
     ],
 )
 def test_text_is_no_markup_of_a_spreadsheet(tmp_path: Path, note: str) -> None:
-    manifest = replace(described(1), columns=[Column("note", "string", 0)])
+    manifest = replace(described(1), columns=[FileColumn("note", "string", 0)])
     csv = tmp_path / f"{STEM}.csv"
     csv.write_text("note\n" + '"' + note.replace('"', '""') + '"\n')
     formats.write(csv, manifest, ["xlsx"], tmp_path / "scratch")
@@ -165,7 +167,7 @@ def test_digits_that_a_spreadsheet_would_round_are_text(tmp_path: Path) -> None:
     file = tmp_path / f"{STEM}.csv"
     file.write_text("\n".join(["big,precise,at", *(f"1234567890123456,{cell},{AT}" for cell in cells), ""]))
     types = {"big": "bigint", "precise": "decimal(38,10)", "at": "timestamp"}
-    columns = [Column(name, column_type, 0) for name, column_type in types.items()]
+    columns = [FileColumn(name, column_type, 0) for name, column_type in types.items()]
     formats.write(file, replace(described(len(cells)), columns=columns), ["xlsx"], tmp_path / "scratch")
     expected = [["1234567890123456", cell, datetime.fromisoformat(AT.removesuffix("Z"))] for cell in cells.values()]
     assert sheet(tmp_path / f"{STEM}.xlsx")[1:] == expected
@@ -173,7 +175,7 @@ def test_digits_that_a_spreadsheet_would_round_are_text(tmp_path: Path) -> None:
 
 def test_days_that_programs_count_differently_are_text(tmp_path: Path) -> None:
     days = [date(1899, 12, 31), date(1900, 1, 1), date(1900, 2, 28), date(1900, 3, 1), date(1900, 3, 2)]
-    manifest = replace(described(len(days)), columns=[Column("day", "date", 0), Column("at", "timestamp", 0)])
+    manifest = replace(described(len(days)), columns=[FileColumn("day", "date", 0), FileColumn("at", "timestamp", 0)])
     file = tmp_path / f"{STEM}.csv"
     file.write_text("day,at\n" + "".join(f"{day},{day}T23:59:59.000Z\n" for day in days))
     formats.write(file, manifest, ["xlsx"], tmp_path / "scratch")

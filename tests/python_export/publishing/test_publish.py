@@ -21,7 +21,16 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dev.stack import stack
 from python_export.datasets import contract
-from python_export.publishing.manifest import Column, Manifest, ManifestError, newest, paths, published, read, readable
+from python_export.publishing.manifest import (
+    FileColumn,
+    Manifest,
+    ManifestError,
+    newest,
+    paths,
+    published,
+    read,
+    readable,
+)
 from python_export.publishing.publish import Published, put_contract
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target, open_target
@@ -515,7 +524,7 @@ def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_w
     needed = {field.name for field in fields(Manifest) if field.default is MISSING and field.default_factory is MISSING}
     overwrite(target, f"{path}/manifest.json", json.dumps({name: written[name] for name in needed}).encode())
     old = read(target, path)
-    assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [Column("note", "string", 0)])
+    assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [FileColumn("note", "string", 0)])
     assert list(json.loads(old.text())) == list(written)
     assert json.loads(old.text()) == written | {"key": [], "reason": "", "difference": None, "totals_by": {}}
 

@@ -22,7 +22,7 @@ from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Topic
 from python_export.readiness.completeness import (
     EPOCH,
-    TopicState,
+    TopicProgress,
     check,
     dead_letters,
     last_week,
@@ -74,13 +74,13 @@ GRACE = timedelta(hours=24)
 NEWEST = (None, EPOCH, END - INSTANT, END)
 
 
-def states() -> Iterator[TopicState]:
+def states() -> Iterator[TopicProgress]:
     """Yield what a table of two partitions may hold, and what the broker, which knows a third one, may have more."""
     moments = (END - INSTANT, END, END + GRACE - INSTANT, END + GRACE)
     unread = (frozenset(partitions) for partitions in ((), (0,), (1,), (2,), (0, 1)))
     for (*newest, asked_at), lacking in product(product(NEWEST, NEWEST, moments), [*unread]):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        yield TopicState(watermarks, {}, asked_at, lacking)
+        yield TopicProgress(watermarks, {}, asked_at, lacking)
 
 
 def dataset(name: str, topics: tuple[Topic, ...], suppressed: str | None = None) -> Dataset:
@@ -90,8 +90,8 @@ def dataset(name: str, topics: tuple[Topic, ...], suppressed: str | None = None)
 
 def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_its_end() -> None:
     """Every combination of two partitions, end offsets, times of asking, silences and another topic."""
-    heard = TopicState({0: END}, {}, END + GRACE)
-    others: dict[str, tuple[Topic, TopicState | Issue]] = {
+    heard = TopicProgress({0: END}, {}, END + GRACE)
+    others: dict[str, tuple[Topic, TopicProgress | Issue]] = {
         "heard": (OTHER, heard),
         "heard, unread elsewhere": (OTHER, replace(heard, watermarks={0: END, 1: EPOCH}, unread=frozenset({1}))),
         "silent": (OTHER, replace(heard, watermarks={0: EPOCH})),
@@ -123,7 +123,7 @@ def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_it
 def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
     """By silence a topic passes with less than a record: the next one of its producer has another grace."""
     early, late = replace(QUIET, silence=GRACE / 2), OTHER
-    state = TopicState({0: END - INSTANT}, {}, END + GRACE / 2)
+    state = TopicProgress({0: END - INSTANT}, {}, END + GRACE / 2)
     issues, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
     assert [issue.message for issue in issues] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
     assert [warning.object for warning in warnings] == [early.name]
@@ -132,7 +132,7 @@ def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
 def test_without_the_broker_a_week_is_complete_if_all_partitions_are_past_its_end() -> None:
     for newest in product(NEWEST, NEWEST):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        state = TopicState(watermarks, {}, END + GRACE, error="localhost:9092 is away")
+        state = TopicProgress(watermarks, {}, END + GRACE, error="localhost:9092 is away")
         issues, warnings = check({QUIET: state}, [dataset("plain", (QUIET,))], WEEK, GRACE)
         assert bool(issues) is (not watermarks or min(watermarks.values()) < END), watermarks
         assert not warnings
