@@ -123,7 +123,7 @@ def columns(topic: ScaffoldedTopic, classes: Mapping[str, str], described: Mappi
         names[unique(_snake_case(leaf.path), RESERVED | sql_words() | names.keys() | others)] = leaf
     for name, pii in classes.items():
         if name not in names:
-            raise UserError(f"ScaffoldedTopic {topic.name} has no column {name}", f"Choose from {', '.join(names)}")
+            raise UserError(f"Topic {topic.name} has no column {name}", f"Choose from {', '.join(names)}")
         if pii not in masks.load().classes:
             raise UserError(f"There is no PII class {pii}", f"Choose from {', '.join(masks.load().classes)}")
     for name, leaf in names.items():
