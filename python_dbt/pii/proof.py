@@ -269,8 +269,11 @@ def in_order(manifest: DbtManifest) -> list[Node]:
 def _bronze(name: str, source: Node) -> Relation:
     fields = {*map(str.lower, source.columns), *METADATA}
 
+    # Staging classifies what a topic brings.
+    is_landed = "kafka" in source.meta
+
     def is_none(field: str) -> bool:
-        return field in WITHOUT_PAYLOAD or source.column_meta(field).get("pii") == AS_IS
+        return field in WITHOUT_PAYLOAD or (not is_landed and source.column_meta(field).get("pii") == AS_IS)
 
     return Relation(
         tuple(

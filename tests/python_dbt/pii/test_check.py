@@ -484,3 +484,18 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
     ]
     source(manifest, "storefront.pizza_orders").meta["unused"] = ["phone", "order_lines.gift_note"]
     assert check.require_classified(manifest, catalog) == []
+
+
+@pytest.mark.parametrize(
+    ("meta", "pii", "is_refused"),
+    [({}, "none", False), ({}, None, True), ({}, "email", True), ({"kafka": {"topic": "people"}}, "none", True)],
+    ids=["declared", "no class", "a class", "of a topic"],
+)
+def test_a_source_is_personal_unless_it_is_declared(meta: dict[str, Any], pii: str | None, is_refused: bool) -> None:
+    """Staging classifies the columns of a topic, and none of its source table's is taken for free of personal data."""
+    columns = {"name": Column("string", meta={"pii": pii} if pii else {})}
+    people = Node("people", "source", "people", "bronze", identifier="people", columns=columns, meta=meta)
+    mart = Node("mart", "model", "mart", "ops", alias="mart", compiled_code="select name from bronze.people")
+    manifest = DbtManifest({"mart": replace(mart, parents=["people"])}, {"people": people})
+    raw = [message for message in messages(manifest) if "bronze.people.name (landed) reaches name" in message]
+    assert bool(raw) is is_refused
