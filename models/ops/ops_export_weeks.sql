@@ -56,8 +56,8 @@ reasons as (
         topic as origin,
         week_label,
         concat(
-            topic, ': ', dead_letters, ' of the ', records, ' records of ', week_label,
-            ' are dead letters, more than its max_dead_letters'
+            topic, ': ', stamped_dead_letters, ' of the ', stamped_records, ' records of ',
+            week_label, ' are dead letters, more than its max_dead_letters'
         ) as reason,
         false as of_suppressed
     from topic_weeks

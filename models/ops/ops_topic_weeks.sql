@@ -154,8 +154,8 @@ final as (
         topic_weeks.asked_at,
 
         -- figures
-        coalesce(counted.records, 0) as records,
-        coalesce(counted.dead_letters, 0) as dead_letters,
+        coalesce(counted.records, 0) as stamped_records,
+        coalesce(counted.dead_letters, 0) as stamped_dead_letters,
         coalesce(
             counted.dead_letters > topic_weeks.max_dead_letters
             and counted.dead_letters > topic_weeks.max_dead_letter_share * counted.records,

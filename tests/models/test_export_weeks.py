@@ -127,7 +127,7 @@ def test_dead_letters_of_a_week_are_limited(
         str(WEEK): is_too_many,
         str(WEEK.minus(1)): False,
     }
-    assert (rows[str(WEEK)]["records"], rows[str(WEEK)]["dead_letters"]) == (100, 30)
+    assert (rows[str(WEEK)]["stamped_records"], rows[str(WEEK)]["stamped_dead_letters"]) == (100, 30)
 
 
 def test_issue_withholds_what_comes_from_its_origin(
