@@ -40,7 +40,7 @@ def manifest(parsed_project: Path) -> Any:
         ((*SOURCE, *META, "kafka"), "producers", "shop"),
         ((*SOURCE, *META, "kafka"), "on_error", "ignore"),
         ((*SOURCE, *META, "subjects"), "customer", {"columns": ["addressid"]}),
-        ((*SOURCE, "columns", "addressid", *META), "pii", "none"),
+        ((*SOURCE, "columns", "addressid", *META), "pii", "email"),
     ],
 )
 def test_schema_refuses_unknown_keys_and_wrong_types(
