@@ -69,7 +69,7 @@ def test_a_view_is_read_by_spark_alone(lake: Lake, versions: Path) -> None:
             f"{schema}.{row[1]}" for schema in lake.schemas() for row in thrift.rows(cursor, f"show views in {schema}")
         }
     assert "marts.fct_order_lines_excluded" in views
-    assert len([view for view in views if view.startswith("ops.")]) == 3
+    assert len([view for view in views if view.startswith("ops.")]) == 5
     assert {view.split(".")[0] for view in views} == {"staging", "masked", "joined", "marts", "ops"}
     assert [view for view in views if view.startswith("marts.")] == ["marts.fct_order_lines_excluded"]
     with pytest.raises(NoSuchTableError):
