@@ -68,9 +68,7 @@ class Settings(Variables):
     )
     kafka_security: KafkaSecurity = Field(default_factory=KafkaSecurity)
     schema_registry_url: str = variable("SCHEMA_REGISTRY_URL", "Confluent-compatible registry API")
-    registry_timeout: Limit = variable(
-        "LAKEHOUSE_REGISTRY_TIMEOUT", "how long an answer of the schema registry may take", "5s"
-    )
+    registry_timeout: Limit = variable("LAKEHOUSE_REGISTRY_TIMEOUT", "how long the registry may take to answer", "5s")
     registry_security: RegistrySecurity = Field(default_factory=RegistrySecurity)
     warehouse: str = variable(
         "LAKEHOUSE_WAREHOUSE",
