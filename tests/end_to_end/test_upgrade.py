@@ -16,6 +16,7 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import env_file, home, read_env_file
 from python_common.config.settings import from_environment
 from python_common.process import free_ports
+from python_dev.stack import stack
 from python_dev.stack.temporary import own_environment
 from python_export.notify import outbox
 from python_export.publishing import hold
@@ -31,8 +32,8 @@ pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark
 RELEASE = "eb7cd5e2a5597427379a59a88cc5d46d19f99efe"
 # As many weeks as a hold compares a week with, and that week.
 SIZE = ("--orders", "60", "--weeks", str(hold.FEWEST + 1))
-# Variables of 0.6 alone: this release has the ports in its addresses.
-PORTS = ("LAKEHOUSE_KAFKA_PORT", "LAKEHOUSE_KAFKA_CONTROLLER_PORT", "LAKEHOUSE_REGISTRY_PORT", "LAKEHOUSE_MAIL_PORT")
+# The variables of 0.6 for the ports that this release has in its addresses.
+PORTS = {"kafka": "LAKEHOUSE_KAFKA_PORT", "registry": "LAKEHOUSE_REGISTRY_PORT", "mail": "LAKEHOUSE_MAIL_PORT"}
 # A factor that the rows of two random weeks exceed.
 HOLD, STRICT_HOLD = "hold: {rows: 3, line_amount: 3}", "hold: {line_amount: 1.000001}"
 KILLED_ERASURE = """
@@ -89,7 +90,8 @@ def lake(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert HOLD in text
     with own_environment(tmp_path_factory.mktemp("lake-0.6")):
         os.environ.update({**INTERPRETED, "LAKEHOUSE_NOTIFY_TIMEOUT": "1s"})
-        os.environ.update(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        os.environ["LAKEHOUSE_KAFKA_CONTROLLER_PORT"] = str(free_ports(1)[0])
+        os.environ.update({variable: str(stack.port(service, os.environ)) for service, variable in PORTS.items()})
         try:
             expect(0, release.lakehouse("stack", "up"))
             expect(0, release.lakehouse("stack", "sample-data", *SIZE))
