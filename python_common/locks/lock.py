@@ -54,7 +54,7 @@ def lock(file: TextIO, name: str) -> None:
 
 
 def wait_until_free(holder: Callable[[], str | None], pause: float) -> None:
-    """Ask for a holder, which is logged once, until there is none; a DeadlineError after WAIT_SECONDS."""
+    """Ask for a holder, which is logged once, until it is None; a DeadlineError after WAIT_SECONDS."""
     start, is_logged = time.monotonic(), False
     while other := holder():
         if time.monotonic() - start >= WAIT_SECONDS:

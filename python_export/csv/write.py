@@ -22,7 +22,7 @@ BYTE_ORDER_MARK = "\ufeff"
 def write(source: Source, file: Path, scratch: Path, bom: bool = False) -> None:
     """Write a source to a file, which has a header, then one line per row in the dataset's order.
 
-    Versions of 0.6 may begin with a byte order mark, and are written again with it. `scratch` is a directory for
+    A byte order mark before the header makes older spreadsheets read the text as UTF-8. `scratch` is a directory for
     what outgrows memory.
 
     Raises:
