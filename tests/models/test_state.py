@@ -186,7 +186,7 @@ def alter(shop: Shop) -> None:
                 "alter table small.totals alter column total comment 'of another program'",
                 "alter table small.sold alter column amount comment 'of another program'",
                 "alter table small.sales alter column amount type bigint",
-                "alter table small.totals drop column buyers",
+                "alter table small.totals drop column if exists buyers",
             )
         )
     )
