@@ -33,14 +33,12 @@ class DeadlineError(UserError):
 class Issue:
     """What a check finds, in words without data.
 
-    `object` is where: a topic's name, or the unique id of a dbt node. `of_suppressed`: it is wrong for datasets with
-    suppressed groups alone.
+    `object` is where: a topic's name, or the unique id of a dbt node.
     """
 
     message: str
     remedy: str = ""
     object: str = ""
-    of_suppressed: bool = False
 
     @property
     def model(self) -> str:

@@ -1,6 +1,6 @@
 """One export run: build, then write, verify and publish each dataset of some weeks, or withhold it with a reason."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,7 @@ from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
-from python_dbt.run import FIGURES, build, invocation
+from python_dbt.run import FIGURES, build, invocation, rerun
 from python_export.csv import pii_scan
 from python_export.csv.compare import verify
 from python_export.csv.facts import SPREADSHEET_ROWS, Facts, measure
@@ -30,9 +30,9 @@ from python_export.publishing.manifest import Manifest, next_delivery
 from python_export.publishing.publish import WithdrawnContentError, build_manifest, publish, put_contract
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.publishing.versions import tag_snapshot
-from python_export.readiness import completeness, pii_gate
-from python_export.readiness.facts import record_issues, record_reads
-from python_export.readiness.issues import Readiness, Withheld, ready, withhold, withholds, without_dataset
+from python_export.readiness import completeness, decision, pii_gate
+from python_export.readiness.decision import Decisions
+from python_export.readiness.issues import Readiness, Withheld
 from python_export.readiness.unclassified import omitted_fields, unclassified_fields
 from python_export.readiness.week_counts import week_counts
 from python_export.variables import Channels, Choices
@@ -64,12 +64,11 @@ class Exporter:
         """Whether files begin with a byte order mark."""
         return self.settings.export_bom == "true"
 
-    def run(self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
+    def run(self, weeks: Collection[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
         """Export weeks of the named datasets, by default of all; without weeks those that are due."""
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
-        self.record_facts()
         with self._target(chosen) as (target, directory):
             figures = None
             if weeks is None:
@@ -77,55 +76,53 @@ class Exporter:
                 self.readiness.issues += build(self.project, [FIGURES], ())
                 figures = late.figures(self.catalog)
             due = self._due(target, weeks or (), figures, chosen)
-            self._export(due, (), with_build, target, directory, figures)
+            self._export(due, weeks or (), with_build, target, directory, figures)
 
     def preview(
-        self, weeks: Iterable[IsoWeek] | None, names: Iterable[str] = (), with_due: bool = False
+        self, weeks: Collection[IsoWeek] | None, names: Iterable[str] = (), with_due: bool = False
     ) -> list[tuple[str, str, str, str]]:
-        """Return dataset, week, why it is due and what withholds it, as `run` finds them; nothing is built or written.
+        """Return dataset, week, why it is due and what withholds it, as `run` finds them and the last run found it.
 
-        Weeks that are due, without weeks or `with_due`, are those by the figures of the last build.
+        No model is built and no file written. Weeks that are due, without weeks or `with_due`, are those by the figures
+        of the last build.
         """
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
-        self.read_topics(chosen, known.values())
+        omitted = self.read_topics(chosen, known.values())
         target = open_target(self.settings)
         figures = late.figures(self.catalog) if weeks is None or with_due else None
+        due = self._due(target, weeks or (), figures, chosen)
+        decision.record_reads(self.catalog, self.readiness.reads, due)
+        decided = self._decisions(due, has_views=False)
         holds = hold.unapproved(self.catalog)
         rows = []
-        for week, due in self._due(target, weeks or (), figures, chosen).items():
-            self.readiness.check(week)
-            datasets = [known[name] for name in due]
-            reasons = {one.dataset: one.reason for one in withhold(datasets, self.readiness.of(week), week)[1]}
-            for dataset in datasets:
-                why = late.why_due(target, dataset.name, week, has_one_version=bool(dataset.suppressed))
-                reason = reasons.get(dataset.name, "")
-                if not reason and (row := holds.get(target.address(f"{dataset.name}/{week}"))):
+        for week, names_of_week in due.items():
+            for name in names_of_week:
+                why = late.why_due(target, name, week, has_one_version=bool(known[name].suppressed))
+                if row := holds.get(target.address(f"{name}/{week}")):
                     reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
-                rows.append((dataset.name, str(week), why, reason))
+                else:
+                    own = [issue.message for issue in omitted if issue.object in known[name].lineage]
+                    reason = "; ".join(dict.fromkeys([*decided[name, week].reasons, *own]))
+                rows.append((name, str(week), why, reason))
         return rows
 
     def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
         """Read how far the topics of some datasets are, and which of their fields no file has; return the issues."""
         formats.require({form for dataset in chosen for form in dataset.formats})
-        self.readiness.datasets = chosen
         with thrift.connect(self.settings) as cursor:
             issues, warnings = omitted_fields(self.catalog, self.project)
             self.readiness.issues += issues
             self.exported.warnings += warnings + unclassified_fields(self.catalog, self.project)
-            self.readiness.states = completeness.read_topic_states(self.settings, cursor, self.catalog, chosen, known)
+            self.readiness.reads = completeness.read_topics(self.settings, cursor, self.catalog, chosen, known)
         return issues
-
-    def record_facts(self) -> None:
-        """Record what is known of the topics and what is wrong, as ops.export_weeks shows it."""
-        record_reads(self.catalog, self.readiness.states)
-        record_issues(self.catalog, self.readiness.found())
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
         """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
         datasets = declared.load(self.project).values()
         with self._target(datasets) as (target, directory):
-            self._export(self._due(target, weeks, figures, datasets), weeks, True, target, directory, figures)
+            due = self._due(target, weeks, figures, datasets)
+            self._export(due, weeks, True, target, directory, figures, are_built=True)
 
     @contextmanager
     def _target(self, datasets: Collection[Dataset]) -> Iterator[tuple[Target, Path]]:
@@ -147,13 +144,14 @@ class Exporter:
     def _export(
         self,
         due: late.WeeksToExport,
-        built: Collection[IsoWeek],
+        asked: Collection[IsoWeek],
         with_build: bool,
         target: Target,
         directory: Path,
         figures: late.Figures | None,
+        are_built: bool = False,
     ) -> None:
-        """Build the weeks that are not `built` yet, at once, and publish week by week, in the order of `due`.
+        """Build the weeks, at once, but for asked ones that `are_built`; publish week by week, in the order of `due`.
 
         What fails for a dataset withholds it. If all fails alike, it is raised: then it is no matter of a dataset.
         """
@@ -162,45 +160,72 @@ class Exporter:
             due, versions, warnings = late.without_published(target, due, self.readiness.published)
             self.exported.published += versions
             self.exported.warnings += warnings
-        for week in due.keys() - self.readiness.incomplete.keys():
-            self.readiness.check(week)
+        decided = self._decide(due, has_views=False)
+        due = self._without_waiting(due, asked, decided)
         if with_build:
-            self._build({week: due[week] for week in due if week not in built}, with_ancestors=not built)
+            self._build({week: due[week] for week in due if not (are_built and week in asked)}, decided, not are_built)
+            decided = self._decide(due)
         for week in due:
             scratch = directory / str(week)
             scratch.mkdir()
             # What the models declare now: dbt may just have read a newer project.
             datasets = declared.load(self.project)
-            failed += self._publish_week(week, [datasets[name] for name in due[week]], target, scratch)
+            failed += self._publish_week(week, [datasets[name] for name in due[week]], decided, target, scratch)
             if figures is not None:
                 public = (version.manifest for version in self.exported.published)
                 done = [(manifest.dataset, manifest.week) for manifest in public if manifest.week == str(week)]
                 late.record_figures(self.catalog, target, done, figures)
         if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
-        self.exported.withheld += [withheld for withheld, _ in failed]
-        quiet = (warning.message for week in due for warning in self.readiness.warnings.get(week, ()))
-        self.exported.warnings += dict.fromkeys(quiet)
-        issues = dict.fromkeys([*self.readiness.issues, *(issue for week in due for issue in self.readiness.of(week))])
-        self.exported.has_issues = bool(issues)
-        datasets = declared.load(self.project)
-        self.exported.warnings += without_dataset(datasets.values(), issues)
-        record_issues(self.catalog, [*self.readiness.found(), *self._refused(datasets)])
+        for withheld, _ in failed:
+            self._refuse(withheld)
+        self.exported.warnings += dict.fromkeys(text for one in decided.values() for text in one.warnings)
+        self.exported.has_issues = bool(self.readiness.issues or self.readiness.in_week) or any(
+            one.reasons for one in decided.values()
+        )
+        self.exported.warnings += self.readiness.without_dataset(declared.load(self.project).values())
+        decision.record_issues(self.catalog, self.readiness.found())
 
-    def _refused(self, datasets: Mapping[str, Dataset]) -> Iterator[tuple[IsoWeek, Issue]]:
-        """Yield why a check of a file has withheld it: no issue of what it comes from has."""
-        for withheld in self.exported.withheld:
-            week, dataset = IsoWeek.parse(withheld.week), datasets[withheld.dataset]
-            if not any(withholds(issue, dataset) for issue in self.readiness.of(week)):
-                yield week, Issue(withheld.reason, object=dataset.name)
+    def _decide(self, due: late.WeeksToExport, has_views: bool = True) -> Decisions:
+        """Record what is known, and return what dbt decides by it of due weeks."""
+        self.require()
+        decision.record_reads(self.catalog, self.readiness.reads, due)
+        decision.record_issues(self.catalog, self.readiness.found())
+        return self._decisions(due, has_views)
+
+    def _decisions(self, due: late.WeeksToExport, has_views: bool) -> Decisions:
+        wanted = [(name, week) for week, names in due.items() for name in names]
+        if not wanted:
+            return {}
+        if not has_views:
+            rerun(self.project, (), *decision.MODELS)
+        with thrift.connect(self.settings) as cursor:
+            return decision.decisions(cursor, wanted)
+
+    def _without_waiting(
+        self, due: late.WeeksToExport, asked: Collection[IsoWeek], decided: Decisions
+    ) -> late.WeeksToExport:
+        """Return due weeks without those that wait for what is wrong in every week, and add a warning of each dataset.
+
+        What was asked for does not wait: it is withheld.
+        """
+        always = {issue.message for issue in self.readiness.issues}
+        waiting: dict[tuple[str, str], list[IsoWeek]] = {}
+        for week, names in due.items():
+            for name in names:
+                if week not in asked and not always.isdisjoint(reasons := decided[name, week].reasons):
+                    waiting.setdefault((name, "; ".join(reasons)), []).append(week)
+        self.exported.warnings += [
+            f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
+            for (name, reason), weeks in waiting.items()
+        ]
+        left = {(name, week) for (name, _), weeks in waiting.items() for week in weeks}
+        return {week: [name for name in names if (name, week) not in left] for week, names in due.items()}
 
     def _due(
         self, target: Target, weeks: Iterable[IsoWeek], figures: late.Figures | None, datasets: Collection[Dataset]
     ) -> late.WeeksToExport:
-        """Return weeks, the newest first, then with figures those that are due.
-
-        A dataset that an issue withholds in all due weeks is not due.
-        """
+        """Return weeks, the newest first, then with figures those that are due."""
         names = [dataset.name for dataset in datasets]
         chosen = {week: names for week in sorted(weeks, reverse=True)}
         if figures is None:
@@ -211,19 +236,16 @@ class Exporter:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
             )
-        due, waiting = ready(due, declared.load(self.project), self.readiness.issues)
-        self.exported.warnings += waiting
         return {**chosen, **due, **chosen}
 
-    def _build(self, due: late.WeeksToExport, with_ancestors: bool) -> None:
+    def _build(self, due: late.WeeksToExport, decided: Decisions, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
 
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
         """
         datasets = declared.load(self.project)
         wanted = {
-            week: withhold([datasets[name] for name in names], self.readiness.of(week), week)[0]
-            for week, names in due.items()
+            week: [datasets[name] for name in names if not decided[name, week].reasons] for week, names in due.items()
         }
         weeks = sorted(week for week, chosen in wanted.items() if chosen)
         exports = {dataset.model: dataset for week in weeks for dataset in wanted[week]}
@@ -246,13 +268,18 @@ class Exporter:
         return issues
 
     def _publish_week(
-        self, week: IsoWeek, chosen: list[Dataset], target: Target, directory: Path
+        self, week: IsoWeek, chosen: list[Dataset], decided: Decisions, target: Target, directory: Path
     ) -> list[tuple[Withheld, Exception]]:
-        """Write and verify every dataset without an issue, then publish one after the other; return what failed."""
-        accepted, _ = withhold(chosen, self.readiness.of(week), week)
-        self.readiness.in_week.setdefault(week, []).extend(pii_gate.issues(self.project, accepted))
-        accepted, withheld = withhold(chosen, self.readiness.of(week), week)
-        self.exported.withheld += withheld
+        """Write and verify every dataset that may be published, then publish one by one; return what failed."""
+        reasons = {dataset.name: decided[dataset.name, week].reasons for dataset in chosen}
+        self.exported.withheld += [
+            Withheld(name, str(week), "; ".join(sentences)) for name, sentences in reasons.items() if sentences
+        ]
+        accepted = [dataset for dataset in chosen if not reasons[dataset.name]]
+        unproven = pii_gate.reasons(self.project, accepted)
+        for name, reason in unproven.items():
+            self._refuse(Withheld(name, str(week), reason))
+        accepted = [dataset for dataset in accepted if dataset.name not in unproven]
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
         with thrift.connect(self.settings) as cursor:
@@ -264,20 +291,19 @@ class Exporter:
                 except DeadlineError:
                     raise
                 except CheckFailedError as error:
-                    self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
+                    self._refuse(Withheld(dataset.name, str(week), error.message))
                 except Exception as error:
                     failed[dataset.name] = error
         resolved: set[str] = set()
         delivery = next_delivery(target, str(week))
         for source, file, facts in staged:
             dataset = source.dataset
-            quiet = [issue.message for issue in self.readiness.warnings.get(week, ()) if withholds(issue, dataset)]
             draft = replace(
-                build_manifest(source, week, facts, quiet),
+                build_manifest(source, week, facts, decided[dataset.name, week].warnings),
                 delivery=delivery,
                 restated=self.restated,
                 bom=self.bom,
-                dead_letters=completeness.dead_letters(self.readiness.states, dataset, week),
+                dead_letters=self.readiness.dead_letters(dataset, week),
                 **counts[dataset.name],
             )
             tag = partial(self._tag_snapshot, target)
@@ -293,7 +319,7 @@ class Exporter:
                 resolved.add(target.address(f"{dataset.name}/{week}"))
                 continue
             except hold.HeldError as error:
-                self.exported.withheld.append(Withheld(dataset.name, str(week), error.message))
+                self._refuse(Withheld(dataset.name, str(week), error.message))
                 self.exported.held_weeks += 1
                 continue
             except Exception as error:
@@ -306,6 +332,12 @@ class Exporter:
             (Withheld(name, str(week), self._to_user_error(error, directory).message), error)
             for name, error in failed.items()
         ]
+
+    def _refuse(self, withheld: Withheld) -> None:
+        """Withhold a dataset for what came after the decision: a check of its file, or a failure to publish it."""
+        self.exported.withheld.append(withheld)
+        issue = Issue(withheld.reason, object=withheld.dataset)
+        self.readiness.refused.append((IsoWeek.parse(withheld.week), issue))
 
     def _stage(self, dataset: Dataset, week: IsoWeek, directory: Path) -> tuple[Source, Path, Facts]:
         """Return the file of a dataset, written and verified; a CheckFailedError if a check refuses it."""

@@ -1,9 +1,10 @@
 with datasets as (
 
-    {% call(name, has_small_groups, origins) every_export() %}
+    {% call(name, has_small_groups, topics, origins) every_export() %}
         select
             '{{ name }}' as dataset_name,
             {{ has_small_groups }} as has_small_groups,
+            array('{{ topics | join("', '") }}') as topics,
             array('{{ origins | join("', '") }}') as origins
     {% endcall %}
 
@@ -27,14 +28,39 @@ weeks as (
 
 ),
 
--- what is not to be trusted in a week, and why
-reasons as (
+topics as (
+
+    select distinct topic
+    from datasets
+        lateral view explode(topics) as topic
+    -- an export of seeds alone has none
+    where topic <> ''
+
+),
+
+-- what withholds a week, or only datasets with small groups, or is a warning to readers
+findings as (
+
+    select
+        topics.topic as origin,
+        weeks.week_label,
+        'withholds' as effect,
+        concat('no run has read the topic ', topics.topic) as finding
+    from topics
+    cross join weeks
+    left join topic_weeks
+        on
+            topics.topic = topic_weeks.topic
+            and weeks.week_label = topic_weeks.week_label
+    where topic_weeks.topic is null
+
+    union all
 
     select
         topic as origin,
         week_label,
-        coalesce(error, concat('behind: ', watermark)) as reason,
-        false as of_suppressed
+        'withholds' as effect,
+        coalesce(error, concat('behind: ', watermark)) as finding
     from topic_weeks
     where complete_by is null
 
@@ -43,10 +69,8 @@ reasons as (
     select
         topic as origin,
         week_label,
-        concat(
-            'behind: ', watermark, ', and silence completes no dataset with suppressed groups'
-        ) as reason,
-        true as of_suppressed
+        'warns' as effect,
+        concat(week_label, ' is complete by silence: ', watermark) as finding
     from topic_weeks
     where complete_by = 'silence'
 
@@ -55,11 +79,23 @@ reasons as (
     select
         topic as origin,
         week_label,
+        'withholds small groups' as effect,
+        concat(
+            'behind: ', watermark, ', and silence completes no dataset with suppressed groups'
+        ) as finding
+    from topic_weeks
+    where complete_by = 'silence'
+
+    union all
+
+    select
+        topic as origin,
+        week_label,
+        'withholds' as effect,
         concat(
             topic, ': ', stamped_dead_letters, ' of the ', stamped_records, ' records of ',
             week_label, ' are dead letters, more than its max_dead_letters'
-        ) as reason,
-        false as of_suppressed
+        ) as finding
     from topic_weeks
     where has_too_many_dead_letters
 
@@ -68,26 +104,11 @@ reasons as (
     select
         issues.origin,
         weeks.week_label,
-        issues.message as reason,
-        issues.of_suppressed
+        'withholds' as effect,
+        issues.message as finding
     from issues
     inner join weeks
         on coalesce(issues.week_label = weeks.week_label, true)
-
-),
-
-reasons_of_datasets as (
-
-    select
-        datasets.dataset_name,
-        reasons.week_label,
-        sort_array(collect_set(reasons.reason)) as reasons
-    from datasets
-    inner join reasons
-        on
-            array_contains(datasets.origins, reasons.origin)
-            and (datasets.has_small_groups or not reasons.of_suppressed)
-    group by datasets.dataset_name, reasons.week_label
 
 ),
 
@@ -100,15 +121,18 @@ final as (
         weeks.week_label,
 
         -- decision
-        if(reasons_of_datasets.reasons is null, 'publish', 'withhold') as verdict,
-        coalesce(reasons_of_datasets.reasons, array()) as reasons
+        if(count_if(findings.effect <> 'warns') > 0, 'withhold', 'publish') as verdict,
+        sort_array(collect_set(if(findings.effect <> 'warns', findings.finding, null))) as reasons,
+        sort_array(collect_set(if(findings.effect = 'warns', findings.finding, null))) as warnings
 
     from datasets
     cross join weeks
-    left join reasons_of_datasets
+    left join findings
         on
-            datasets.dataset_name = reasons_of_datasets.dataset_name
-            and weeks.week_label = reasons_of_datasets.week_label
+            weeks.week_label = findings.week_label
+            and array_contains(datasets.origins, findings.origin)
+            and (datasets.has_small_groups or findings.effect <> 'withholds small groups')
+    group by datasets.dataset_name, weeks.week_label
 
 )
 

@@ -133,7 +133,7 @@ final as (
             case
                 when topic_weeks.newest_at > timestamp '1970-01-01 00:00:00'
                     then concat(' at ', left(cast(topic_weeks.newest_at as string), 19), ' UTC')
-                when size(topic_weeks.weeks) > 0
+                when exists(topic_weeks.weeks, counted_week -> counted_week.records > 0)
                     then ' has landed nothing that could be decoded'
                 else ' has landed nothing'
             end,

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from python_common import metrics_file
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_between
@@ -21,7 +22,7 @@ from python_export.run import Exporter
 NOTIFICATION_FAILED, WITHHELD = 3, 4
 Datasets = Annotated[list[str] | None, typer.Argument(help="Names of datasets; without any, all.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build and write nothing.")
+    bool, typer.Option("--dry-run", help="Show what is due and what withholds it; build no table, write no file.")
 ]
 
 
@@ -105,7 +106,9 @@ def print_preview(
     exporter: Exporter, weeks: list[IsoWeek] | None, datasets: Iterable[str], as_json: bool, with_due: bool = False
 ) -> None:
     """Print what a run would export, a line per dataset and week, and log its warnings."""
-    rows = exporter.preview(weeks, datasets, with_due)
+    # What it records of the topics must not meet a run that decides.
+    with alone(exporter.catalog, "weekly", "a dry run"):
+        rows = exporter.preview(weeks, datasets, with_due)
     print_table(("dataset", "week", "due because", "withheld by"), rows, as_json)
     for warning in exporter.exported.warnings:
         log.warning(warning)

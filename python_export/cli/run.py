@@ -75,8 +75,7 @@ def run(
     project = Project(PROJECT_ROOT, env)
     # Without a catalog there is nothing to export, and none is made.
     catalog = load_catalog(settings)
-    if build:
-        require_views(catalog, settings)
+    require_views(catalog, settings)
     parse(project)
     declared.choose(declared.load(project), datasets or ())
     exported = Exported(chosen[-1] if chosen else newest)

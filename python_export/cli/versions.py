@@ -27,6 +27,7 @@ from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, ManifestError, paths, published, readable
 from python_export.publishing.target import Target, open_target
 from python_export.publishing.versions import remove_version, rewrite
+from python_export.readiness import decision
 from python_export.variables import Channels
 
 GONE = "it was published, and is missing; if it was deleted on purpose, delete its row of ops.export_outbox"
@@ -130,6 +131,7 @@ def approve(
     settings = from_environment()
     target, catalog = open_target(settings), load_catalog(settings)
     approved = hold.approve(catalog, target, dataset, week, sha256, reason)
+    decision.drop_issues(catalog, dataset, week)
     console.print(f"{dataset} {week} is approved: {approved.reason}. The next run that exports the week publishes it.")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from python_common.catalog import property_keys
-from python_common.errors import Issue, UserError
+from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii.check import issues_upstream
 from python_dbt.project import Project
@@ -17,22 +17,23 @@ from python_export.datasets.snapshot import Source
 WEEKS = re.compile(r"'[0-9]{4}-W[0-9]{2}'(, '[0-9]{4}-W[0-9]{2}')*")
 
 
-def issues(project: Project, datasets: Iterable[Dataset]) -> list[Issue]:
+def reasons(project: Project, datasets: Iterable[Dataset]) -> dict[str, str]:
     """Return why datasets must not be published: one of their models lets personal data out, or that is not proven."""
     manifest = _as_run(project)
-    chosen = [manifest.named(dataset.model).unique_id for dataset in datasets]
+    chosen = {dataset.name: manifest.named(dataset.model).unique_id for dataset in datasets}
     # One look at all is enough in the usual case.
-    if not issues_upstream(manifest, chosen):
-        return []
-    return [
-        Issue(f"it may hold personal data: {issue.message}", object=unique_id)
-        for unique_id in chosen
-        for issue in issues_upstream(manifest, [unique_id])
-    ]
+    if not issues_upstream(manifest, chosen.values()):
+        return {}
+    found = {name: issues_upstream(manifest, [unique_id]) for name, unique_id in chosen.items()}
+    return {
+        name: "; ".join(f"it may hold personal data: {issue.message}" for issue in issues)
+        for name, issues in found.items()
+        if issues
+    }
 
 
 def require_proven(project: Project, source: Source) -> None:
-    """Refuse a tested week unless the SQL that `issues` checks has made it (macros/tag_tested.sql notes its hash).
+    """Refuse a tested week unless the SQL that `reasons` checks has made it (macros/tag_tested.sql notes its hash).
 
     Raises:
         UserError: other SQL made it, or its build did not include all that it comes from.

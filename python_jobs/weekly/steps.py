@@ -131,7 +131,7 @@ def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
 
 
 def complete(job: Job) -> str:
-    """Check which topics have passed the week's end, and find fields that landed without a class."""
+    """Read how far the topics are, before the build reads them, and find fields that landed without a class."""
     job.exported.warnings += receipts.unfinished(job.catalog)
     dbt.parse(job.project)
     chosen = list(declared.load(job.project).values())
@@ -139,11 +139,8 @@ def complete(job: Job) -> str:
     for week in job.weeks:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
-    job.show("", job.exporter.read_topics(chosen))
-    job.exporter.record_facts()
-    issues = [issue for week in job.weeks for issue in job.readiness.check(week)]
-    over = f"{job.label} is over"
-    return job.show(over if issues else f"{over}, and no topic is behind", issues)
+    omitted = job.exporter.read_topics(chosen)
+    return job.show(f"{job.label} is over, {len(job.readiness.reads)} topics were read", omitted)
 
 
 def build(job: Job) -> str:

@@ -1,10 +1,12 @@
 """Which weeks the views of models/ops let be published, against the rules in plain Python."""
 
+import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 from pyhive import hive
@@ -16,18 +18,15 @@ from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest
 from python_export.datasets import declared
-from python_export.datasets.declared import Topic
-from python_export.readiness import facts
-from python_export.readiness.completeness import EPOCH, TopicProgress
-from python_export.readiness.issues import withholds
-from python_ingest.declare.topics import DeadLetterLimit
+from python_export.readiness import decision
+from python_export.readiness.completeness import EPOCH
+from python_export.readiness.decision import TopicRead
 
 WEEK = IsoWeek.last_complete(datetime.now(UTC))
 END = WEEK.end
 INSTANT, GRACE = timedelta(seconds=1), timedelta(hours=24)
 # Of partition 0 and 1 of a table: no row, none that could be decoded, one from before the end, one from after it.
 NEWEST = (None, EPOCH, END - INSTANT, END)
-MONDAY = (WEEK.start - EPOCH) // timedelta(microseconds=1)
 
 Query = Callable[[str], list[dict]]
 
@@ -39,10 +38,10 @@ def query(
     """Return a function that gives the rows of a view of models/ops, which reads the facts of this test alone."""
     tables = {}
     for name in ("READS", "ISSUES"):
-        table = getattr(facts, name)
+        table = getattr(decision, name)
         tables[table.identifier] = f"ops_tests.{name.lower()}_{uuid.uuid4().hex[:8]}"
-        monkeypatch.setattr(facts, name, SmallTable(tables[table.identifier], table.row))
-    facts.record_issues(load_catalog(stack), [])
+        monkeypatch.setattr(decision, name, SmallTable(tables[table.identifier], table.row))
+    decision.record_issues(load_catalog(stack), [])
 
     def run(model: str) -> list[dict]:
         sql = compiled_project.named(model).compiled_code
@@ -57,43 +56,68 @@ def query(
     return run
 
 
-def states() -> Iterator[TopicProgress]:
+def read(
+    topic: str,
+    newest: Mapping[int, datetime],
+    asked_at: datetime = END,
+    unread: frozenset[int] = frozenset(),
+    **more: Any,
+) -> TopicRead:
+    """Return what was read of a topic, by default with one record of the week, and a silence of a day."""
+    partitions = [
+        {"kafka_partition": number, "newest_at": newest.get(number), "is_unread": number in unread}
+        for number in sorted(newest.keys() | unread)
+    ]
+    weeks = [{"starts_at": WEEK.start, "records": 1, "dead_letters": 0}]
+    usual = TopicRead(topic, asked_at, None, None, None, int(GRACE.total_seconds()), 0, 0.0, partitions, weeks)
+    return replace(usual, **more)
+
+
+def record(settings: Settings, *reads: TopicRead) -> None:
+    decision.record_reads(load_catalog(settings), {one.topic: one for one in reads}, [])
+
+
+def states() -> Iterator[TopicRead]:
     """Yield what a table of two partitions may hold, and what the broker, which knows a third one, may have more."""
     moments = (END - INSTANT, END, END + GRACE - INSTANT, END + GRACE)
     unread = (frozenset(partitions) for partitions in ((), (0,), (1,), (2,), (0, 1)))
     for (*newest, asked_at), lacking in product(product(NEWEST, NEWEST, moments), [*unread]):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        yield TopicProgress(watermarks, {MONDAY: (1, 0)}, asked_at, lacking)
+        yield read("", watermarks, asked_at, lacking)
 
 
 def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query: Query) -> None:
     """Every combination of two partitions, end offsets, times of asking, silences and another topic."""
-    heard = TopicProgress({0: END}, {}, END + GRACE)
+    heard = read("", {0: END}, END + GRACE)
     others = {
         "heard": heard,
-        "heard, unread elsewhere": replace(heard, watermarks={0: END, 1: EPOCH}, unread=frozenset({1})),
-        "silent": replace(heard, watermarks={0: EPOCH}),
-        "unreadable": Issue("Spark failed"),
+        "heard, unread elsewhere": read("", {0: END, 1: EPOCH}, END + GRACE, frozenset({1})),
+        "silent": read("", {0: EPOCH}, END + GRACE),
+        "unreadable": replace(heard, partitions=[], error="Spark failed"),
         "of another producer": heard,
         "of a topic without one": heard,
     }
-    reads: dict[Topic, TopicProgress | Issue] = {}
-    expected = {}
+    reads, expected = [], {}
     for number, (state, (kind, other), silence) in enumerate(
-        product(states(), others.items(), (None, GRACE / 2, GRACE * 2))
+        product(states(), others.items(), (GRACE, GRACE / 2, GRACE * 2))
     ):
         producers = {"of another producer": f"{number} till", "of a topic without one": None}
-        reads[Topic(f"{number}", "bronze.one", producer=f"{number} shop", silence=silence)] = state
-        reads[Topic(f"{number} other", "bronze.two", producer=producers.get(kind, f"{number} shop"))] = other
-        is_past = [state.watermarks.get(partition, EPOCH) >= END for partition in (0, 1, 2)]
-        is_read = all(past or partition not in state.unread for partition, past in enumerate(is_past))
+        seconds = int(silence.total_seconds())
+        reads += [
+            replace(state, topic=f"{number}", producer=f"{number} shop", silence_seconds=seconds),
+            replace(other, topic=f"{number} other", producer=producers.get(kind, f"{number} shop")),
+        ]
+        newest = {one["kafka_partition"]: one["newest_at"] or EPOCH for one in state.partitions}
+        unread = {one["kafka_partition"] for one in state.partitions if one["is_unread"]}
+        is_past = [newest.get(partition, EPOCH) >= END for partition in (0, 1, 2)]
+        is_read = all(past or partition not in unread for partition, past in enumerate(is_past))
         is_read = is_read and state.asked_at >= END
-        is_silent = state.asked_at - END >= (GRACE if silence is None else silence)
+        is_silent = state.asked_at - END >= silence
         by_record, by_producer = is_read and any(is_past), is_read and kind == "heard"
         expected[f"{number}"] = (
             "record" if by_record else "producer" if by_producer else "silence" if is_read and is_silent else None
         )
-    facts.record_reads(load_catalog(stack), reads)
+    record(stack, *reads)
     rows = {row["topic"]: row for row in query("ops_topic_weeks")}
     assert {topic: rows[topic]["complete_by"] for topic in expected} == expected
     assert {row["week_label"] for row in rows.values()} == {str(WEEK)}
@@ -101,27 +125,52 @@ def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query:
     assert {*expected.values()} == {"record", "producer", "silence", None}
 
 
+def test_silence_of_one_topic_completes_no_other(stack: Settings, query: Query) -> None:
+    """By silence a topic passes with less than a record: the next one of its producer has another grace."""
+    state = read("early", {0: END - INSTANT}, END + GRACE / 2, producer="shop")
+    record(stack, replace(state, silence_seconds=state.silence_seconds // 2), replace(state, topic="late"))
+    assert {row["topic"]: row["complete_by"] for row in query("ops_topic_weeks")} == {"early": "silence", "late": None}
+
+
 def test_without_the_broker_each_partition_has_to_be_past_the_end(stack: Settings, query: Query) -> None:
-    reads: dict[Topic, TopicProgress | Issue] = {}
-    expected = {}
+    reads, expected = [], {}
     for number, newest in enumerate(product(NEWEST, NEWEST)):
         watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        reads[Topic(f"{number}", "bronze.one")] = TopicProgress(watermarks, {}, END + GRACE, error="the broker is away")
+        reads.append(read(f"{number}", watermarks, END + GRACE, broker_error="the broker is away"))
         expected[f"{number}"] = "record" if watermarks and min(watermarks.values()) >= END else None
-    facts.record_reads(load_catalog(stack), reads)
+    record(stack, *reads)
     rows = query("ops_topic_weeks")
     assert {row["topic"]: row["complete_by"] for row in rows} == expected
     assert all("the broker is away" in row["watermark"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("newest", "counted", "watermark"),
+    [
+        ({}, 0, "has landed nothing"),
+        ({0: EPOCH}, 1, "has landed nothing that could be decoded"),
+        ({0: END - INSTANT, 1: END}, 1, f"at {END:%Y-%m-%d %H:%M:%S} UTC (partitions not read to their ends: 0, 2)"),
+    ],
+    ids=["empty", "dead letters alone", "unread"],
+)
+def test_watermark_says_how_far_a_topic_is(
+    stack: Settings, query: Query, newest: dict[int, datetime], counted: int, watermark: str
+) -> None:
+    weeks = [{"starts_at": WEEK.start, "records": counted, "dead_letters": 0}]
+    unread = frozenset({0, 1, 2}) if len(newest) > 1 else frozenset()
+    record(stack, read("one", newest, unread=unread, weeks=weeks))
+    assert [row["watermark"] for row in query("ops_topic_weeks")] == [f"one {watermark}"]
 
 
 @pytest.mark.parametrize(("share", "count", "is_too_many"), [(0.05, 20, True), (0.29, 29, True), (0.3, 0, False)])
 def test_dead_letters_of_a_week_are_limited(
     stack: Settings, query: Query, share: float, count: int, is_too_many: bool
 ) -> None:
-    before = MONDAY - 7 * 86_400 * 1_000_000
-    state = TopicProgress({0: END}, {MONDAY: (100, 30), before: (1, 0)}, END)
-    topic = Topic("one", "bronze.one", DeadLetterLimit(share=share, count=count))
-    facts.record_reads(load_catalog(stack), {topic: state})
+    weeks = [
+        {"starts_at": WEEK.start, "records": 100, "dead_letters": 30},
+        {"starts_at": WEEK.minus(1).start, "records": 1, "dead_letters": 0},
+    ]
+    record(stack, read("one", {0: END}, weeks=weeks, max_dead_letters=count, max_dead_letter_share=share))
     rows = {row["week_label"]: row for row in query("ops_topic_weeks")}
     assert {label: row["has_too_many_dead_letters"] for label, row in rows.items()} == {
         str(WEEK): is_too_many,
@@ -135,46 +184,62 @@ def test_issue_withholds_what_comes_from_its_origin(
 ) -> None:
     """An issue at each node and topic of the project and at each dataset, in a week of its own."""
     datasets = declared.of_manifest(compiled_project).values()
-    topics = {topic for dataset in datasets for topic in dataset.topics}
+    topics = {topic.name for dataset in datasets for topic in dataset.topics}
     origins = sorted(
-        {*compiled_project.nodes, *compiled_project.sources, *(topic.name for topic in topics)}
-        | {dataset.name for dataset in datasets}
+        {*compiled_project.nodes, *compiled_project.sources, *topics} | {dataset.name for dataset in datasets}
     )
     weeks = {origin: WEEK.minus(number) for number, origin in enumerate(origins)}
-    first = (min(week.start for week in weeks.values()) - EPOCH) // timedelta(microseconds=1)
-    complete = TopicProgress({0: END}, {first: (1, 0)}, END)
     catalog = load_catalog(stack)
-    facts.record_reads(catalog, dict.fromkeys(topics, complete))
-    found = [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()]
-    facts.record_issues(catalog, [*found, *((None, Issue("few", object="none", of_suppressed=True)),)])
+    decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks.values())
+    decision.record_issues(catalog, [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()])
     rows = query("ops_export_weeks")
     withheld = {(row["dataset_name"], row["week_label"]) for row in rows if row["verdict"] == "withhold"}
     assert withheld == {
         (dataset.name, str(week))
-        for week, issue in found
+        for origin, week in weeks.items()
         for dataset in datasets
-        if withholds(issue, dataset) or issue.object == dataset.name
+        if origin in dataset.lineage or origin == dataset.name
     }
     assert len(rows) == len(datasets) * len(origins)
 
 
-def test_silence_and_small_groups_withhold_with_a_reason(
+def test_issue_of_all_weeks_withholds_each(stack: Settings, query: Query, compiled_project: DbtManifest) -> None:
+    datasets = declared.of_manifest(compiled_project)
+    topics = {topic.name for dataset in datasets.values() for topic in dataset.topics}
+    catalog = load_catalog(stack)
+    decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, [WEEK.minus(1)])
+    decision.record_issues(catalog, [(None, Issue("wrong", object="order_lines"))])
+    rows = query("ops_export_weeks")
+    withheld = {(row["dataset_name"], row["week_label"]) for row in rows if row["verdict"] == "withhold"}
+    assert withheld == {("order_lines", str(WEEK)), ("order_lines", str(WEEK.minus(1)))}
+
+
+def test_topic_that_no_run_has_read_withholds(stack: Settings, query: Query, compiled_project: DbtManifest) -> None:
+    datasets = declared.of_manifest(compiled_project)
+    topics = {topic.name for dataset in datasets.values() for topic in dataset.topics}
+    missing = datasets["order_lines"].topics[0].name
+    record(stack, *(read(topic, {0: END}) for topic in topics - {missing}))
+    rows = {row["dataset_name"]: row for row in query("ops_export_weeks")}
+    reasons = json.dumps([f"no run has read the topic {missing}"])
+    assert {name for name, row in rows.items() if row["reasons"] == reasons} == {
+        name for name, dataset in datasets.items() if missing in dataset.lineage
+    }
+
+
+def test_silence_withholds_small_groups_and_warns_the_others(
     stack: Settings, query: Query, compiled_project: DbtManifest
 ) -> None:
     datasets = declared.of_manifest(compiled_project)
-    small = next(dataset for dataset in datasets.values() if dataset.suppressed)
-    silent = TopicProgress({0: END - INSTANT}, {MONDAY: (1, 0)}, END + GRACE)
-    catalog = load_catalog(stack)
-    topics = {topic for dataset in datasets.values() for topic in dataset.topics}
-    facts.record_reads(catalog, {replace(topic, silence=None): silent for topic in topics})
-    facts.record_issues(catalog, [(None, Issue("few", object=small.topics[0].name, of_suppressed=True))])
-    rows = {row["dataset_name"]: row for row in query("ops_export_weeks")}
-    assert {name for name, row in rows.items() if row["verdict"] == "withhold"} == {
-        name for name, dataset in datasets.items() if dataset.suppressed
-    }
-    expected = [
-        f"behind: {topic.name} at {END - INSTANT:%Y-%m-%d %H:%M:%S} UTC"
-        ", and silence completes no dataset with suppressed groups"
-        for topic in small.topics
-    ]
-    assert rows[small.name]["reasons"] == str(sorted([*expected, "few"])).replace("'", '"').replace('", "', '","')
+    topics = {topic.name for dataset in datasets.values() for topic in dataset.topics}
+    record(stack, *(read(topic, {0: END - INSTANT}, END + GRACE) for topic in topics))
+    rows = query("ops_export_weeks")
+    at = f"at {END - INSTANT:%Y-%m-%d %H:%M:%S} UTC"
+    for row in rows:
+        dataset = datasets[row["dataset_name"]]
+        silent = sorted(topic.name for topic in dataset.topics)
+        withheld = [
+            f"behind: {topic} {at}, and silence completes no dataset with suppressed groups" for topic in silent
+        ]
+        assert json.loads(row["reasons"]) == (withheld if dataset.suppressed else [])
+        assert json.loads(row["warnings"]) == [f"{WEEK} is complete by silence: {topic} {at}" for topic in silent]
+    assert {bool(datasets[row["dataset_name"]].suppressed) for row in rows} == {True, False}

@@ -370,9 +370,11 @@ def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
     assert {node.name for node in compiled_manifest(project).models} == {
         "dim_dates",
         "ops_commits",
+        "ops_export_weeks",
         "ops_ingest_batches",
         "ops_reconciliation",
         "ops_table_health",
+        "ops_topic_weeks",
         "ops_weekly_figures",
     }
 

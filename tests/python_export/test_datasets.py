@@ -31,7 +31,7 @@ from python_export.datasets.dictionary import Field
 from python_export.datasets.report_spec import Headline, ReportSpec, report_spec
 from python_export.datasets.snapshot import require_week
 from python_export.readiness import pii_gate
-from python_export.readiness.issues import withhold, without_dataset
+from python_export.readiness.issues import Readiness
 from python_export.readiness.unclassified import omitted_fields
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.declare.topics import MODELS_DIR, read_declarations
@@ -108,25 +108,12 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
     )
 
 
-def test_an_issue_withholds_what_comes_from_its_object_alone(tmp_path: Path, manifest: dict[str, Any]) -> None:
-    two = manifest["nodes"]["model.p.exp_weekly__two"]
-    two["depends_on"]["nodes"] = ["model.p.fct_sales", "source.p.other"]
+def test_an_issue_without_a_dataset_is_named(tmp_path: Path, manifest: dict[str, Any]) -> None:
     datasets = declared.load(project(tmp_path, manifest)).values()
-
-    def reasons(*issues: Issue) -> dict[str, str]:
-        accepted, withheld = withhold(datasets, issues, IsoWeek(2020, 53))
-        assert {dataset.name for dataset in accepted} | {dataset.dataset for dataset in withheld} == {"one", "two"}
-        return {dataset.dataset: dataset.reason for dataset in withheld}
-
-    assert reasons() == {}
-    behind, failed = (
-        Issue("behind: shop.other", object="shop.other"),
-        Issue("stg_sales failed", object="model.p.stg_sales"),
-    )
-    again, stray = Issue("behind: shop.other", object="source.p.other"), Issue("ops failed", object="model.p.ops")
-    assert reasons(behind, again, stray) == {"two": "behind: shop.other"}
-    assert reasons(failed, behind) == {"one": "stg_sales failed", "two": "stg_sales failed; behind: shop.other"}
-    assert without_dataset(datasets, [behind, failed, stray, stray]) == ["ops failed"]
+    of_topic = Issue("behind", object="shop.sales")
+    stray, of_week = Issue("ops failed", object="model.p.ops"), Issue("export failed", object="model.p.exp_weekly__one")
+    readiness = Readiness(issues=[of_topic, stray, stray], in_week=[(IsoWeek(2020, 53), of_week)])
+    assert readiness.without_dataset(datasets) == ["ops failed"]
 
 
 def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
@@ -151,9 +138,6 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
     [issue] = issues
     assert issue.object == "shop.sales"
     assert issue.message.startswith("shop.sales: price is omitted, a decimal column has 1 to 38 digits")
-    assert [
-        dataset.name for dataset in withhold(declared.load(its_project).values(), issues, IsoWeek(2026, 46))[0]
-    ] == []
     sales["columns"]["place"] = {"data_type": "struct<code: int, up: string>"}
     assert [len(part) for part in omitted()] == [2, 0]
     sales["config"]["meta"]["kafka"]["allow"] = ["price", "place"]

@@ -77,7 +77,9 @@ models:
   +materialized: incremental
   +incremental_strategy: rebuild_if_changed
   +schema: export_test
-  export_test: {staging: {+schema: staging, +materialized: view}}
+  export_test:
+    staging: {+schema: staging, +materialized: view}
+    ops: {+schema: ops, +materialized: view}
 """
 SELECTED = ", ".join(COLUMNS)
 TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
@@ -184,6 +186,10 @@ def shop(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A dbt project of one export model, with the real profile and macros, on a bronze table that is still empty."""
     directory = tmp_path_factory.mktemp("shop")
     shutil.copytree(PROJECT_ROOT / "macros", directory / "macros")
+    shutil.copytree(PROJECT_ROOT / "models" / "docs", directory / "models" / "docs")
+    (directory / "models" / "ops").mkdir()
+    for name in ("_ops__sources.yml", "ops_topic_weeks.sql", "ops_export_weeks.sql"):
+        shutil.copy(PROJECT_ROOT / "models" / "ops" / name, directory / "models" / "ops")
     shutil.copy(PROJECT_ROOT / "profiles.yml", directory)
     for name, content in {
         "dbt_project.yml": DBT_PROJECT,
@@ -614,8 +620,9 @@ def test_an_unclassified_field_is_a_warning(settings: Settings, shop: Project, l
 def test_a_dbt_that_cannot_begin_is_an_error(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     for wrong, message in {
-        DBT_PROJECT.replace("models:", "moddels:\n  - :"): "dbt could not build 2020-W53",
-        DBT_PROJECT + "on-run-start: select raise_error('no')\n": "The hook export_test-on-run-start-0 of the dbt",
+        DBT_PROJECT.replace("models:", "moddels:\n  - :"): "dbt could not run ops_topic_weeks and ops_export_weeks",
+        DBT_PROJECT
+        + "on-run-start: select raise_error('no')\n": "(?s)could not run ops_topic_weeks.*USER_RAISED_EXCEPTION",
     }.items():
         with changed(shop, "dbt_project.yml", wrong), pytest.raises(UserError, match=message):
             export(settings, shop)
@@ -678,6 +685,18 @@ def test_a_server_that_is_down_is_named(settings: Settings, shop: Project) -> No
     with pytest.raises(UserError, match=r"Thrift server at 127\.0\.0\.1:1 does not answer"):
         export(settings.changed(thrift_port=1), shop)
     assert not Path(settings.export_root).exists()
+
+
+def test_without_a_decision_nothing_is_published(settings: Settings, shop: Project, land: Land) -> None:
+    land([*hostile_rows(), in_next_week(1000)])
+    view = (PROJECT_ROOT / "models" / "ops" / "ops_export_weeks.sql").read_text()
+    for sql, message in {
+        "select no_column": "dbt could not run ops_topic_weeks and ops_export_weeks",
+        f"{view} where false": "ops.export_weeks has no row of events 2020-W53",
+    }.items():
+        with changed(shop, "models/ops/ops_export_weeks.sql", sql), pytest.raises(UserError, match=message):
+            export(settings, shop)
+    assert public_files(settings) == {}
 
 
 def test_an_export_root_the_server_cannot_write_is_refused(settings: Settings, shop: Project, land: Land) -> None:

@@ -58,9 +58,9 @@ def after_two_verified_topics() -> None:
     die_at_the_second(steps, "verify_topic")
 
 
-def before_a_week_is_checked() -> None:
+def before_the_topics_are_read() -> None:
     only("complete")
-    steps.Readiness.check = die
+    steps.Exporter.read_topics = die
 
 
 def after_the_first_table() -> None:
@@ -111,7 +111,7 @@ def after_the_mail() -> None:
 POINTS = {
     "ingest": after_the_first_batch,
     "verify": after_two_verified_topics,
-    "complete": before_a_week_is_checked,
+    "complete": before_the_topics_are_read,
     "build": after_the_first_table,
     "reconcile": before_the_numbers_are_read,
     "export": after_two_versions,

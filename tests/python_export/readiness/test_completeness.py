@@ -1,10 +1,9 @@
-"""When a week may be exported: it is over, late records were waited for, and no topic is behind."""
+"""Whether a week is over, and what is read of its topics."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,20 +15,12 @@ from python_common.catalog import property_keys
 from python_common.catalog.catalog import _in_file, load_catalog, make_namespace
 from python_common.config import connections
 from python_common.config.settings import Settings
-from python_common.errors import Issue, UserError
+from python_common.errors import UserError
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Topic
-from python_export.readiness.completeness import (
-    EPOCH,
-    TopicProgress,
-    check,
-    dead_letters,
-    last_week,
-    read_topic_states,
-    require_past,
-)
-from python_export.readiness.issues import withhold, withholds
+from python_export.readiness.completeness import EPOCH, last_week, read_topics, require_past
+from python_export.readiness.decision import TopicRead
 from python_ingest.declare.topics import DeadLetterLimit
 from python_ingest.kafka.admin import Broker
 from tests.support.hostile_rows import DATASET
@@ -65,78 +56,8 @@ def test_late_records_are_waited_for(offline_settings: Settings) -> None:
         require_past(patient, WEEK, due - INSTANT)
 
 
-QUIET = Topic("shop.addresses", "bronze.addresses", producer="shop")
-OTHER = Topic("shop.orders", "bronze.orders", producer="shop")
-FOREIGN = Topic("till.orders", "bronze.till", producer="till")
-ALONE = Topic("payments", "bronze.payments")
-GRACE = timedelta(hours=24)
-# Of partition 0 and 1 of a table: no row, none that could be decoded, one from before the end, one from after it.
-NEWEST = (None, EPOCH, END - INSTANT, END)
-
-
-def states() -> Iterator[TopicProgress]:
-    """Yield what a table of two partitions may hold, and what the broker, which knows a third one, may have more."""
-    moments = (END - INSTANT, END, END + GRACE - INSTANT, END + GRACE)
-    unread = (frozenset(partitions) for partitions in ((), (0,), (1,), (2,), (0, 1)))
-    for (*newest, asked_at), lacking in product(product(NEWEST, NEWEST, moments), [*unread]):
-        watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        yield TopicProgress(watermarks, {}, asked_at, lacking)
-
-
-def dataset(name: str, topics: tuple[Topic, ...], suppressed: str | None = None) -> Dataset:
-    lineage = frozenset(topic.name for topic in topics)
-    return replace(DATASET, name=name, topics=topics, lineage=lineage, suppressed=suppressed)
-
-
-def test_a_week_is_complete_by_record_producer_or_silence_of_what_was_read_to_its_end() -> None:
-    """Every combination of two partitions, end offsets, times of asking, silences and another topic."""
-    heard = TopicProgress({0: END}, {}, END + GRACE)
-    others: dict[str, tuple[Topic, TopicProgress | Issue]] = {
-        "heard": (OTHER, heard),
-        "heard, unread elsewhere": (OTHER, replace(heard, watermarks={0: END, 1: EPOCH}, unread=frozenset({1}))),
-        "silent": (OTHER, replace(heard, watermarks={0: EPOCH})),
-        "unreadable": (OTHER, Issue("Spark failed", object=OTHER.name)),
-        "of another producer": (FOREIGN, heard),
-        "of a topic without one": (ALONE, heard),
-    }
-    seen = set()
-    for state, (kind, (other, its)), silence in product(states(), others.items(), (None, GRACE / 2, GRACE * 2)):
-        quiet = replace(QUIET, silence=silence)
-        plain, small = dataset("plain", (quiet,)), dataset("small", (quiet,), "is_suppressed")
-        issues, warnings = check({quiet: state, other: its}, [plain, small], WEEK, GRACE)
-
-        is_past = [state.watermarks.get(partition, EPOCH) >= END for partition in (0, 1, 2)]
-        is_read = all(past or partition not in state.unread for partition, past in enumerate(is_past))
-        is_read = is_read and state.asked_at >= END
-        by_record = is_read and (any(is_past) or kind == "heard")
-        by_silence = is_read and not by_record and state.asked_at - END >= (GRACE if silence is None else silence)
-
-        case = f"{state} {kind} {silence}"
-        complete = [it.name for it in withhold([plain, small], issues, WEEK)[0]]
-        assert complete == (["plain", "small"] if by_record else ["plain"] if by_silence else []), case
-        assert [warning.object for warning in warnings] == ([quiet.name] if by_silence else []), case
-        assert all(withholds(warning, plain) and withholds(warning, small) for warning in warnings)
-        seen.add((by_record, by_silence))
-    assert seen == {(True, False), (False, True), (False, False)}
-
-
-def test_silence_of_one_topic_completes_no_other_of_its_producer() -> None:
-    """By silence a topic passes with less than a record: the next one of its producer has another grace."""
-    early, late = replace(QUIET, silence=GRACE / 2), OTHER
-    state = TopicProgress({0: END - INSTANT}, {}, END + GRACE / 2)
-    issues, warnings = check({early: state, late: state}, [dataset("both", (early, late))], WEEK, GRACE)
-    assert [issue.message for issue in issues] == [f"behind: {late.name} at 2021-01-03 23:59:59 UTC"]
-    assert [warning.object for warning in warnings] == [early.name]
-
-
-def test_without_the_broker_a_week_is_complete_if_all_partitions_are_past_its_end() -> None:
-    for newest in product(NEWEST, NEWEST):
-        watermarks = {partition: moment for partition, moment in enumerate(newest) if moment}
-        state = TopicProgress(watermarks, {}, END + GRACE, error="localhost:9092 is away")
-        issues, warnings = check({QUIET: state}, [dataset("plain", (QUIET,))], WEEK, GRACE)
-        assert bool(issues) is (not watermarks or min(watermarks.values()) < END), watermarks
-        assert not warnings
-        assert all("localhost:9092 is away" in issue.message for issue in issues)
+def of(*topics: Topic) -> Dataset:
+    return replace(DATASET, topics=topics)
 
 
 @pytest.fixture
@@ -160,40 +81,38 @@ def topic(stack: Settings) -> Topic:
     return Topic(name, f"bronze_tests.{name}")
 
 
-def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
+def partitions(read: TopicRead) -> dict[int, tuple[datetime | None, bool]]:
+    return {one["kafka_partition"]: (one["newest_at"], one["is_unread"]) for one in read.partitions}
+
+
+def test_partitions_are_read_by_what_broker_and_table_hold(
     stack: Settings, topic: Topic, produce: Callable[..., None]
 ) -> None:
     """An empty topic, records that have not landed, a killed ingester, dead letters, a recreated topic."""
-    patient, impatient = timedelta(days=365_000), timedelta(0)
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     topic_id = Broker(stack, 10).describe(topic.name).topic_id
-    of_topic = dataset("one", (topic,))
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
+    before = END - INSTANT
     with thrift.connect(stack) as cursor:
 
-        def reported(grace: timedelta, *others: Topic) -> list[str]:
-            states = read_topic_states(stack, cursor, catalog, [of_topic], [dataset("other", others)])
-            return [issue.message for issue in check(states, [of_topic], WEEK, grace)[0]]
+        def read() -> TopicRead:
+            return read_topics(stack, cursor, catalog, [of(topic)])[topic.name]
 
-        nothing = f"behind: {topic.name} has landed nothing"
-        assert reported(impatient) == [nothing]
+        assert read().error == f"behind: {topic.name} has landed nothing"
         table = catalog.create_table(
             ("bronze_tests", topic.name), BRONZE, properties={"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
         )
-        assert reported(patient) == [nothing]
-        assert reported(impatient) == []
+        assert (read().error, read().broker_error, partitions(read())) == (None, None, {})
         produce()
-        assert reported(impatient) == [f"{nothing} (partitions not read to their ends: 0)"]
+        assert partitions(read()) == {0: (None, True)}
         table.append(pa.Table.from_pylist([row | {"ingested_at": END}], BRONZE))
-        behind = f"behind: {topic.name} at 2021-01-03 23:59:59 UTC"
-        assert reported(patient) == [behind]
-        assert reported(impatient) == []
+        assert partitions(read()) == {0: (before, False)}
         # A record that has not landed may be of the week.
         produce()
-        assert reported(impatient) == [f"{behind} (partitions not read to their ends: 0)"]
+        assert partitions(read()) == {0: (before, True)}
         table.append(pa.Table.from_pylist([row | {"kafka_offset": 1, "ingested_at": END}], BRONZE))
-        assert reported(impatient) == []
+        assert partitions(read()) == {0: (before, False)}
         # An ingester that is killed between two batches leaves partition 1 behind.
         for partition in (0, 1, 1, 0):
             produce(partition)
@@ -202,23 +121,23 @@ def test_a_topic_is_read_to_its_end_by_what_broker_and_table_hold(
         table.append(pa.Table.from_pylist([ahead | {"decode_error": "unknown schema id 7"}], BRONZE))
         table.append(pa.Table.from_pylist([slow], BRONZE))
         # What cannot be decoded may be of any time: the watermark stays where it was.
-        assert reported(patient) == [f"{behind} (partitions not read to their ends: 0, 1)"]
+        assert partitions(read()) == {0: (before, True), 1: (before, True)}
         table.append(pa.Table.from_pylist([ahead | {"kafka_offset": 3}], BRONZE))
-        at_the_end = f"behind: {topic.name} at 2021-01-04 00:00:00 UTC (partitions not read to their ends: 1)"
-        assert reported(patient) == [at_the_end]
+        assert partitions(read()) == {0: (END, False), 1: (before, True)}
         table.append(pa.Table.from_pylist([slow | {"kafka_offset": 1}], BRONZE))
-        assert reported(patient) == []
+        assert partitions(read()) == {0: (END, False), 1: (before, False)}
         # A recreated topic does not count for the old one.
         with table.transaction() as change:
             change.set_properties({"lakehouse.topic-id": "another"})
-        assert reported(impatient) == [at_the_end]
+        assert partitions(read()) == {0: (END, True), 1: (before, True)}
         catalog.create_table(("bronze_tests", "gone"), BRONZE)
-        gone = dataset("gone", (Topic("gone", "bronze_tests.gone"),))
-        [issue] = check(read_topic_states(stack, cursor, catalog, [gone]), [gone], WEEK, impatient)[0]
-        assert issue.message.startswith("behind: gone has landed nothing (The topic 'gone' does not exist")
+        gone = Topic("gone", "bronze_tests.gone")
+        assert read_topics(stack, cursor, catalog, [of(gone)])["gone"].broker_error.startswith(
+            "The topic 'gone' does not exist"
+        )
 
 
-def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings, topic: Topic) -> None:
+def test_records_of_a_former_generation_move_no_watermark(stack: Settings, topic: Topic) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     properties = {
@@ -229,36 +148,24 @@ def test_records_of_a_former_generation_do_not_pass_a_weeks_end(stack: Settings,
     table = catalog.create_table(topic.bronze, schema, properties=properties)
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
     with thrift.connect(stack) as cursor:
-        for generation, behind in ((None, [topic.name]), (1, [])):
+        for generation, newest in ((None, EPOCH), (1, END)):
             table.append(pa.Table.from_pylist([row | {"kafka_generation": generation}], schema))
-            states = read_topic_states(stack, cursor, catalog, [dataset("one", (topic,))])
-            issues, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
-            assert [issue.object for issue in issues] == behind
+            read = read_topics(stack, cursor, catalog, [of(topic)])[topic.name]
+            assert partitions(read) == {0: (newest, False)}
 
 
-def test_another_topic_of_the_producer_is_read_for_a_dataset_that_does_not_come_from_it(
-    stack: Settings, topic: Topic
-) -> None:
+def test_other_topics_of_the_producer_are_read_too(stack: Settings, topic: Topic) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
-    topic = replace(topic, producer="shop")
-    heard, unheard = (Topic(f"{topic.name}{end}", f"bronze_tests.{topic.name}{end}") for end in "ab")
-    for it, rows in ((topic, []), (heard, [END])):
-        properties = {"lakehouse.topic-id": Broker(stack, 10).describe(topic.name).topic_id}
-        table = catalog.create_table(it.bronze, BRONZE, properties=properties)
-        row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "ingested_at": END}
-        table.append(pa.Table.from_pylist([row | {"kafka_timestamp": stamp} for stamp in rows], BRONZE))
+    chosen = replace(topic, producer="shop")
+    known = of(chosen, Topic("same", "bronze_tests.same", producer="shop"), Topic("other", "bronze_tests.other"))
     with thrift.connect(stack) as cursor:
-        for producer, expected in (("shop", []), ("till", [topic.name])):
-            known = [dataset("known", (topic, replace(heard, producer=producer), replace(unheard, producer="till")))]
-            states = read_topic_states(stack, cursor, catalog, [dataset("one", (topic,))], known)
-            assert len(states) == (2 if producer == "shop" else 1)
-            issues, _ = check(states, [dataset("one", (topic,))], WEEK, timedelta(days=365_000))
-            assert [issue.object for issue in issues] == expected
+        assert read_topics(stack, cursor, catalog, [of(chosen)], [known]).keys() == {topic.name, "same"}
+        assert read_topics(stack, cursor, catalog, [of(topic)], [known]).keys() == {topic.name}
 
 
-def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complete(stack: Settings) -> None:
-    """Those of other weeks do not count, and what is declared as usual is not too many."""
+def test_stamped_records_are_counted_by_week(stack: Settings) -> None:
+    """A record is of the week from its first to its last instant; without a stamp it counts when it came."""
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     name = f"broken_{uuid.uuid4().hex[:8]}"
@@ -266,25 +173,18 @@ def test_a_topic_with_too_many_dead_letters_in_the_week_is_not_taken_for_complet
     row = {"kafka_partition": 0, "ingest_batch": 1, "ingested_at": END}
     stamps = [WEEK.start - INSTANT] * 50 + [WEEK.start] * 3 + [END - INSTANT] * 27 + [END] * 40
     letters = [row | {"kafka_timestamp": stamp, "decode_error": "truncated"} for stamp in stamps]
-    decoded = [row | {"kafka_timestamp": stamp} for stamp in [WEEK.start] * 70 + [END]]
+    decoded = [row | {"kafka_timestamp": stamp} for stamp in [WEEK.start] * 70 + [None]]
     table.append(pa.Table.from_pylist(letters + decoded, BRONZE))
-    topic = Topic(name, f"bronze_tests.{name}")
+    topic = Topic(name, f"bronze_tests.{name}", DeadLetterLimit(share=0.29, count=29), silence=timedelta(hours=2))
     with thrift.connect(stack) as cursor:
-
-        def reported(limit: DeadLetterLimit) -> list[str]:
-            limited = replace(DATASET, topics=(replace(topic, max_dead_letters=limit),))
-            states = read_topic_states(stack, cursor, catalog, [limited])
-            assert dead_letters(states, limited, WEEK) == 30
-            return [issue.message for issue in check(states, [limited], WEEK, GRACE)[0]]
-
-        too_many = f"{name}: 30 of the 100 records of 2020-W53 are dead letters, more than its max_dead_letters"
-        assert reported(DeadLetterLimit()) == [too_many]
-        assert reported(DeadLetterLimit(share=0.29, count=29)) == [too_many]
-        assert reported(DeadLetterLimit(share=0.3)) == []
-        assert reported(DeadLetterLimit(count=30)) == []
+        read = read_topics(stack, cursor, catalog, [of(topic)])[name]
+    counted = {one["starts_at"]: (one["records"], one["dead_letters"]) for one in read.weeks}
+    assert counted == {WEEK.minus(1).start: (50, 50), WEEK.start: (100, 30), END: (41, 40)}
+    assert read.dead_letters(WEEK) == 30
+    assert (read.max_dead_letters, read.max_dead_letter_share, read.silence_seconds) == (29, 0.29, 7200)
 
 
-def test_a_topic_whose_table_cannot_be_read_is_the_only_issue(stack: Settings) -> None:
+def test_a_table_that_cannot_be_read_is_an_error_of_its_topic(stack: Settings) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "damaged", "good")]
@@ -295,15 +195,11 @@ def test_a_topic_whose_table_cannot_be_read_is_the_only_issue(stack: Settings) -
     # As in a process that starts: the catalog has what it created in memory.
     _in_file.cache_clear()
     catalog = load_catalog(stack)
-    table = catalog.create_table(("bronze_tests", good.name), BRONZE)
-    row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
-    table.append(pa.Table.from_pylist([row], BRONZE))
+    catalog.create_table(("bronze_tests", good.name), BRONZE)
     with thrift.connect(stack) as cursor:
-        datasets = [replace(DATASET, topics=(absent, foreign, damaged, good))]
-        states = read_topic_states(stack, cursor, catalog, datasets)
-    first, second, third = check(states, datasets, WEEK, GRACE)[0]
-    assert (first.object, first.message) == (absent.name, f"behind: {absent.name} has landed nothing")
-    assert second.object == damaged.name
-    assert f"the metadata of bronze_tests.{damaged.name}, is missing or damaged" in second.message
-    assert third.object == foreign.name
-    assert third.message.startswith(f"Spark failed to read how far {foreign.name} is: ")
+        reads = read_topics(stack, cursor, catalog, [of(absent, foreign, damaged, good)])
+    errors = {topic.name: reads[topic.name].error for topic in (absent, foreign, damaged, good)}
+    assert errors[absent.name] == f"behind: {absent.name} has landed nothing"
+    assert f"the metadata of bronze_tests.{damaged.name}, is missing or damaged" in errors[damaged.name]
+    assert errors[foreign.name].startswith(f"Spark failed to read how far {foreign.name} is: ")
+    assert errors[good.name] is None

@@ -1,0 +1,142 @@
+"""Records what a run asked and found, and reads what models/ops/ops_export_weeks.sql decides by it."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pyhive import hive
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+    TimestamptzType,
+)
+
+from python_common.catalog.small_table import SmallTable
+from python_common.errors import Issue, UserError
+from python_common.spark import spark_sql
+from python_common.weeks import IsoWeek
+
+# The views that decide; they are made anew before each run, because they name what the tables of the facts are.
+MODELS = ("ops_topic_weeks", "ops_export_weeks")
+PARTITIONS = ListType(
+    element_id=101,
+    element=StructType(
+        NestedField(102, "kafka_partition", IntegerType()),
+        NestedField(103, "newest_at", TimestamptzType()),
+        NestedField(104, "is_unread", BooleanType()),
+    ),
+)
+WEEKS = ListType(
+    element_id=111,
+    element=StructType(
+        NestedField(112, "starts_at", TimestamptzType()),
+        NestedField(113, "records", LongType()),
+        NestedField(114, "dead_letters", LongType()),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TopicRead:
+    """What broker and bronze table of a topic had when they were asked."""
+
+    topic: Annotated[str, "name of the Kafka topic"]
+    asked_at: Annotated[datetime, "when they were asked"]
+    error: Annotated[str | None, "why the table could not be read"]
+    broker_error: Annotated[str | None, "why the broker's end offsets are unknown"]
+    producer: Annotated[str | None, "what writes the topic"]
+    silence_seconds: Annotated[int, "how long after a week's end the topic may have no record", LongType()]
+    max_dead_letters: Annotated[int, "how many dead letters of a week are the usual few", LongType()]
+    max_dead_letter_share: Annotated[float, "which share of a week's records may be dead letters", DoubleType()]
+    partitions: Annotated[list[dict[str, Any]], "of each partition the newest time, and if it is unread", PARTITIONS]
+    weeks: Annotated[list[dict[str, Any]], "of each week the records and the dead letters among them", WEEKS]
+
+    def dead_letters(self, week: IsoWeek) -> int:
+        """Return how many records that are stamped in a week could not be decoded."""
+        return sum(counted["dead_letters"] for counted in self.weeks if counted["starts_at"] == week.start)
+
+    def with_weeks(self, weeks: Iterable[IsoWeek]) -> "TopicRead":
+        """Return the read with the weeks that it has no record of, for a decision about these."""
+        counted = {week["starts_at"] for week in self.weeks}
+        missing = [week.start for week in weeks if week.start not in counted]
+        none = [{"starts_at": start, "records": 0, "dead_letters": 0} for start in missing]
+        return replace(self, weeks=[*self.weeks, *none])
+
+
+@dataclass(frozen=True)
+class FoundIssue:
+    """An issue of a run."""
+
+    issue_id: Annotated[str, "time of the run and number of the issue"]
+    origin: Annotated[str, "topic, dataset or unique id of a dbt node that is not to be trusted"]
+    week_label: Annotated[str | None, "the week that it counts for; null for every week"]
+    message: Annotated[str, "what is wrong, without data"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Why a week of a dataset is withheld, if for anything, and what its readers should know."""
+
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+Decisions = dict[tuple[str, IsoWeek], Decision]
+READS, ISSUES = SmallTable("ops.topic_reads", TopicRead), SmallTable("ops.issues", FoundIssue)
+
+
+def record_reads(catalog: Catalog, reads: Mapping[str, TopicRead], weeks: Collection[IsoWeek]) -> None:
+    """Record what was read of topics, in the place of earlier reads, for a decision about some weeks."""
+    new = {topic: read.with_weeks(weeks) for topic, read in reads.items()}
+    READS.change(catalog, lambda before: {**before, **new})
+
+
+def record_issues(catalog: Catalog, found: Collection[tuple[IsoWeek | None, Issue]]) -> None:
+    """Record the issues of a run, each of one week or of all, in the place of those of the run before."""
+    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    rows = [
+        FoundIssue(f"{at}/{number:04}", issue.object, str(week) if week else None, issue.message)
+        for number, (week, issue) in enumerate(dict.fromkeys(found))
+    ]
+    ISSUES.change(catalog, lambda _: {row.issue_id: row for row in rows})
+
+
+def drop_issues(catalog: Catalog, dataset: str, week: str) -> None:
+    """Drop what a check of the file of a week has refused: it is approved."""
+    refused = (dataset, week)
+    ISSUES.change(
+        catalog, lambda rows: {key: row for key, row in rows.items() if (row.origin, row.week_label) != refused}
+    )
+
+
+def decisions(cursor: hive.Cursor, wanted: Collection[tuple[str, IsoWeek]]) -> Decisions:
+    """Return what the view decides of datasets and weeks.
+
+    Raises:
+        UserError: it has no row of one: nothing is known of it, so it must not be published.
+    """
+    weeks = sorted({str(week) for _, week in wanted})
+    labels = ", ".join(f"'{week}'" for week in weeks)
+    rows = spark_sql.run(
+        cursor,
+        "select dataset_name, week_label, to_json(reasons), to_json(warnings) from ops.export_weeks"
+        f" where week_label in ({labels})",
+        f"read what is decided of {', '.join(weeks)}",
+    )
+    decided = {
+        (dataset, IsoWeek.parse(week)): Decision(tuple(json.loads(reasons)), tuple(json.loads(warnings)))
+        for dataset, week, reasons, warnings in rows
+    }
+    if missing := [f"{dataset} {week}" for dataset, week in wanted if (dataset, week) not in decided]:
+        raise UserError(
+            f"ops.export_weeks has no row of {', '.join(missing)}", "Look into models/ops/ops_export_weeks.sql"
+        )
+    return {key: decided[key] for key in wanted}
