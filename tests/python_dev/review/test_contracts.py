@@ -203,7 +203,7 @@ def test_another_class_of_any_column_is_named(side, change, severity, message):
     assert {column for column in reaching if not any(f" {column} (" in text for text in leaking(found))} == set()
 
 
-def test_a_hook_that_only_a_yml_adds_is_searched_for_personal_data(side):
+def test_a_hook_that_a_yml_adds_is_searched_for_personal_data(side):
     found = of_node(side, "fct_trades", post_hooks=[Hook("create table marts.x as select * from staging.y")])
     assert found == [("breaking", "personal data", "fct_trades has a hook, whose SQL is not proven")]
 
