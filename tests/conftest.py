@@ -34,16 +34,16 @@ from tests.support.services.weed import Weed, running_weed
 TESTS = Path(__file__).parent
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
-# Fixtures whose tests are no unit tests: they start services, dbt, or processes that wait for each other.
+# Fixtures whose tests are no unit tests: they start services or dbt.
 SERVICES = {
-    *("services", "stack", "lake", "weed", "postgres", "mailbox", "webhook", "start_machine"),
+    *("services", "stack", "lake", "weed", "postgres", "mailbox", "webhook"),
     *("compiled_project", "parsed_project"),
 }
 
 
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"python_dev/review/test_run": 20, "cluster": 15, "small lake": 15, "models/test_state": 10, "upgrade": 10},
+    **{"python_dev/review/test_run": 10, "cluster": 15, "small lake": 15, "models/test_state": 10, "upgrade": 10},
     **{"lowest": 8, "highest": 8, "killed job": 7, "models/test_increments": 6, "python_dev/review/test_data": 5},
     **{"python_ingest/landing/test_run_kills": 4, "models/test_overrides": 4},
 }

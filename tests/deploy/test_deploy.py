@@ -4,13 +4,10 @@
 """
 
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -96,28 +93,6 @@ def test_the_settings_of_containers_are_accepted(service: str, tmp_path: Path) -
     assert bool(settings.thrift_security.key) == (service == "thrift")
 
 
-def test_the_template_of_executors_is_a_pod_that_can_read_the_masking_key() -> None:
-    executor = pods()["executor"]
-    kubernetes_validate.validate(executor, "1.34", strict=True)
-    (mount,) = executor["spec"]["containers"][0]["volumeMounts"]
-    key_file = Path(kind("ConfigMap")["environment"]["data"]["LAKEHOUSE_PII_KEY_FILE"])
-    assert Path(mount["mountPath"]) == key_file.parent
-    (volume,) = executor["spec"]["volumes"]
-    secret = kind("Secret")[volume["secret"]["secretName"]]
-    assert {key_file.name, f"{key_file.name}.v1"} == set(secret["stringData"])
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd here")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    for unit in UNITS:
-        text = unit.read_text().replace("/srv/lakehouse/.venv/bin", str(Path(sys.executable).parent))
-        (tmp_path / unit.name).write_text(text)
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", *tmp_path.iterdir()], capture_output=True, text=True, check=False
-    )
-    assert (verified.returncode, verified.stderr) == (0, "")
-
-
 def test_each_audience_reads_its_prefix_alone() -> None:
     terraform = (DEPLOY / "terraform" / "main.tf").read_text()
     readers = terraform[terraform.index('"aws_iam_policy_document" "readers"') :].partition("\n}\n")[0]
@@ -127,7 +102,7 @@ def test_each_audience_reads_its_prefix_alone() -> None:
     assert terraform.count('/*"]') == 2 + readers.count('/*"]'), "another policy reads a whole bucket"
 
 
-def test_a_renewed_certificate_restarts_the_thrift_server_with_it(tmp_path: Path) -> None:
+def test_a_renewed_certificate_restarts_the_thrift_server(tmp_path: Path) -> None:
     (container,) = pods()["thrift"]["spec"]["containers"]
     given, run = tmp_path / "given", tmp_path / "run"
     given.mkdir()

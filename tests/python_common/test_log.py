@@ -2,9 +2,7 @@
 
 import json
 import logging
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,6 @@ from python_common.errors import UserError
 from python_common.log import configure, log, run_module
 from python_common.output import console, print_json, print_table
 from python_jobs import cli
-from tests.support.commands import LAKEHOUSE
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +42,7 @@ def test_json_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None
     assert [(event["level"], event["message"]) for event in events] == [("error", "two\nlines"), ("warning", "one")]
 
 
-def test_events_below_the_level_and_what_libraries_note_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_below_the_level_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
     configure("warning")
     log.info("progress")
     logging.getLogger("pyiceberg").info("a manifest")
@@ -72,14 +69,6 @@ def test_an_error_of_a_module_is_logged_and_ends_it(capsys: pytest.CaptureFixtur
         run_module(main, "a lock")
     output = capsys.readouterr()
     assert (output.out, output.err.partition(" ")[2]) == ("", "error: a lock is missing. Make it.\n")
-
-
-def test_a_process_writes_nothing_but_its_error_as_json(tmp_path: Path) -> None:
-    env = {"PATH": os.environ["PATH"], "LAKEHOUSE_HOME": str(tmp_path)}
-    command = [LAKEHOUSE, "--log-format", "json", "pii", "rotate"]
-    refused = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert json.loads(refused.stderr)["level"] == "error"
 
 
 @pytest.mark.parametrize(

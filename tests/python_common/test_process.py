@@ -10,7 +10,7 @@ import pytest
 from python_common.process import free_ports
 
 
-def test_a_free_port_is_outside_of_the_range_of_outgoing_connections() -> None:
+def test_free_ports_are_none_of_outgoing_connections() -> None:
     ports = free_ports(100)
     assert len({*ports}) == 100
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())

@@ -23,16 +23,7 @@ from tests.support.other_engines import PAGE, Figures, blocks, by_brand, of_file
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.services.trino import TIME_ZONE, QueryError, Trino, running_trino
-from tests.support.services.weed import (
-    KEY,
-    READABLE,
-    READER_BUCKET,
-    READER_KEY,
-    READER_SECRET,
-    SECRET,
-    TABLE_BUCKET,
-    Weed,
-)
+from tests.support.services.weed import READABLE, READER_BUCKET, READER_KEY, READER_SECRET, Weed
 
 SALES = "marts.fct_product_sales"
 READER_PASSWORD = "reader-secret-5d07"
@@ -77,26 +68,6 @@ def lake(weed: Weed, postgres: Postgres, tmp_path_factory: pytest.TempPathFactor
             run_lakehouse("stack", "down", "--wipe")
 
 
-def copied(lake: Lake, catalog: Catalog, moment: datetime) -> datetime:
-    """Copy marts and exports to a catalog, product sales first as of a moment; return when they were so there."""
-    source = load_catalog(lake.settings)
-    for schema in ("marts", "exports"):
-        catalog.create_namespace(schema)
-        for name in lake.tables(schema):
-            table = source.load_table(name)
-            copy = catalog.create_table(name, table.schema())
-            rows = table.scan().to_arrow()
-            if name != SALES:
-                copy.append(rows)
-                continue
-            snapshot = table.snapshot_as_of_timestamp(int(moment.timestamp() * 1000))
-            assert snapshot is not None
-            copy.append(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow())
-            moment = datetime.now(UTC)
-            copy.overwrite(rows)
-    return moment
-
-
 @dataclass(frozen=True)
 class Reading:
     """A Trino, the catalog of its tables, and the figures of moments by the published files."""
@@ -106,54 +77,32 @@ class Reading:
     figures: dict[datetime, Figures]
 
 
-@pytest.fixture(scope="module", params=["postgresql", "rest"])
-def reading(
-    request: pytest.FixtureRequest,
-    lake: Lake,
-    postgres: Postgres,
-    weed: Weed,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Reading]:
-    """Trino on the lake with the rights of its readers, or on copies of its tables behind REST."""
-    directory = tmp_path_factory.mktemp("trino")
+@pytest.fixture(scope="module")
+def reading(lake: Lake, postgres: Postgres, weed: Weed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reading]:
+    """Trino on the lake, with the rights of its readers."""
     versions = Path(lake.settings.export_root) / "product_sales" / str(lake.last_week)
     (published, moment), (restated, _) = of_file(versions / "v1"), of_file(versions / "v2")
     assert published != restated
-    common, rest, postgresql = blocks(PAGE, "properties")
-    here = {"https://store": weed.s3, "eu-central-1": "us-east-1"}
-    if request.param == "rest":
-        properties = common + rest
-        here |= {"https://host/path": weed.catalog, "=NAME": f"=s3://{TABLE_BUCKET}", "PRINCIPAL_ROLE:ALL": "catalog"}
-        env = {"LAKE_CREDENTIAL": f"{KEY}:{SECRET}"}
-        # Copies, because SeaweedFS's catalog refuses tables of Spark that are partitioned by their first column.
-        file = directory / "catalog.properties"
-        file.write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\n")
-        file.chmod(0o600)
-        settings = lake.settings.changed(
-            catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}", catalog_properties=file
-        )
-        catalog = load_catalog(settings)
-        moment = copied(lake, catalog, moment)
-    else:
-        properties = common + postgresql
-        here |= {
-            "//postgres/lake": f"//127.0.0.1:{postgres.port}/lake",
-            "s3://lake/warehouse": lake.settings.warehouse,
-        }
-        env = {
-            "LAKE_PASSWORD": READER_PASSWORD,
-            "AWS_ACCESS_KEY_ID": READER_KEY,
-            "AWS_SECRET_ACCESS_KEY": READER_SECRET,
-        }
-        [role] = blocks((PROJECT_ROOT / "docs" / "security.md").read_text(), "sql")
-        with postgres.connection("lake") as connection, connection.cursor() as cursor:
-            cursor.execute(role.replace("PASSWORD", READER_PASSWORD))
-        catalog = load_catalog(lake.settings)
-    for name, value in here.items():
+    common, _, postgresql = blocks(PAGE, "properties")
+    properties = common + postgresql
+    for name, value in {
+        "https://store": weed.s3,
+        "eu-central-1": "us-east-1",
+        "//postgres/lake": f"//127.0.0.1:{postgres.port}/lake",
+        "s3://lake/warehouse": lake.settings.warehouse,
+    }.items():
         assert name in properties
         properties = properties.replace(name, value)
-    with running_trino(directory, properties, env) as trino:
-        yield Reading(trino, catalog, {moment: published, datetime.now(UTC): restated})
+    env = {
+        "LAKE_PASSWORD": READER_PASSWORD,
+        "AWS_ACCESS_KEY_ID": READER_KEY,
+        "AWS_SECRET_ACCESS_KEY": READER_SECRET,
+    }
+    [role] = blocks((PROJECT_ROOT / "docs" / "security.md").read_text(), "sql")
+    with postgres.connection("lake") as connection, connection.cursor() as cursor:
+        cursor.execute(role.replace("PASSWORD", READER_PASSWORD))
+    with running_trino(tmp_path_factory.mktemp("trino"), properties, env) as trino:
+        yield Reading(trino, load_catalog(lake.settings), {moment: published, datetime.now(UTC): restated})
 
 
 def in_json(value: Any) -> Any:
@@ -214,7 +163,6 @@ def test_trino_writes_nothing(reading: Reading, sql: str) -> None:
     assert reading.catalog.load_table(SALES).metadata_location == before
 
 
-@pytest.mark.parametrize("reading", ["postgresql"], indirect=True)
 def test_as_the_role_of_readers_trino_sees_public_tables_alone(reading: Reading) -> None:
     visible = reading.trino.query("select distinct table_schema from lake.information_schema.tables")
     assert {"marts", "exports"} <= {schema for [schema] in visible} <= {*READABLE, "information_schema", "system"}
@@ -223,7 +171,6 @@ def test_as_the_role_of_readers_trino_sees_public_tables_alone(reading: Reading)
         reading.trino.query("select * from lake.bronze.payments")
 
 
-@pytest.mark.parametrize("reading", ["postgresql"], indirect=True)
 def test_trino_reads_no_view_of_spark(reading: Reading) -> None:
     with pytest.raises(QueryError, match=r"unsupported dialect 'spark' for view 'marts\.fct_order_lines_excluded'"):
         reading.trino.query("select * from lake.marts.fct_order_lines_excluded")

@@ -31,7 +31,7 @@ def table(offline_settings: Settings) -> Table:
     return table
 
 
-def test_a_process_reads_a_metadata_file_once_and_sees_every_change(table: Table, offline_settings: Settings) -> None:
+def test_a_metadata_file_is_read_once_and_changes_are_seen(table: Table, offline_settings: Settings) -> None:
     file = Path(table.metadata_location.removeprefix("file://"))
     catalog.load_catalog(offline_settings).load_table("bronze.events")
     file.rename(file.with_suffix(".away"))
@@ -43,7 +43,7 @@ def test_a_process_reads_a_metadata_file_once_and_sees_every_change(table: Table
     assert again.scan().count() == 1000
 
 
-def test_the_metadata_of_few_tables_with_many_snapshots_is_in_memory(
+def test_metadata_in_memory_is_bounded_by_snapshots(
     table: Table, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog, "MOST_SNAPSHOTS", 2)
@@ -116,7 +116,7 @@ def test_whatever_damages_a_file_of_metadata_is_called_damage(
     reader.shutdown()
 
 
-def test_a_type_that_its_avro_reader_does_not_know_is_called_damage(table: Table, offline_settings: Settings) -> None:
+def test_an_unknown_type_in_avro_is_called_damage(table: Table, offline_settings: Settings) -> None:
     snapshot = table.current_snapshot()
     file = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
     file.write_bytes(file.read_bytes().replace(b'"null"', b'"nuhl"', 1))
@@ -146,9 +146,7 @@ def test_what_damaged_bytes_do_not_cause_is_not_called_damage(error: Exception) 
     assert caught.value is error
 
 
-def test_a_damaged_table_is_named_by_its_file_also_where_the_database_has_two_catalogs(
-    table: Table, offline_settings: Settings, tmp_path: Path
-) -> None:
+def test_a_damaged_table_is_named_by_its_file(table: Table, offline_settings: Settings, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'catalog.db'}"
     for name in ("another", "zebra"):
         other = SqlCatalog(name, uri=database, warehouse=str(tmp_path / name))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.rest import RestCatalog
 from sqlalchemy.engine import make_url
 
 from python_common.catalog.catalog import load_catalog
@@ -45,9 +44,7 @@ def test_spark_gets_the_same_properties_of_a_lake_on_one_machine(settings: Setti
     }
 
 
-def test_postgresql_is_one_server_to_both_and_its_password_is_in_no_setting(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_get_one_postgresql_and_its_password(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_PASSWORD", "p@ss/word")
     named = on(settings, POSTGRESQL, "jdbc.password = env:LAKE_PASSWORD\nclients 7\njdbc.socketTimeout = 30")
     spark = for_spark(named)
@@ -78,7 +75,7 @@ def test_what_pyiceberg_names_otherwise_is_renamed(settings: Settings) -> None:
     assert for_python(named).items() >= {**both, **renamed}.items()
 
 
-def test_tokens_are_fetched_from_the_catalog_itself_unless_a_file_names_a_server(settings: Settings) -> None:
+def test_the_catalog_gives_tokens_unless_a_server_is_named(settings: Settings) -> None:
     for derived in (for_spark, for_python):
         by_default = derived(on(settings, f"{REST}/", "credential = a:b"))
         assert by_default["oauth2-server-uri"] == f"{REST}/v1/oauth/tokens"
@@ -156,12 +153,6 @@ def test_a_server_that_is_away_is_reported_by_its_cause(settings: Settings, uri:
     assert "\n" not in message
 
 
-def test_an_address_that_postgresql_does_not_understand_is_refused_with_the_cause(settings: Settings) -> None:
+def test_an_invalid_postgresql_address_is_refused_with_the_cause(settings: Settings) -> None:
     with pytest.raises(UserError, match=r'invalid connection option "prepareThreshold".*LAKEHOUSE_CATALOG_URI'):
         load_catalog(settings.changed(catalog_uri="jdbc:postgresql://127.0.0.1:1/d?prepareThreshold=0"))
-
-
-def test_only_a_catalog_in_a_file_is_one_of_many(settings: Settings) -> None:
-    catalog, other = (load_catalog(settings, create=True) for _ in range(2))
-    assert catalog is not other
-    assert not isinstance(catalog, RestCatalog)

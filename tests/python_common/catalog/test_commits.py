@@ -78,7 +78,7 @@ def test_a_commit_copies_the_metadata_of_a_table_a_few_times(
     assert len(table.snapshots()) == len(catalog.load_table("ops.events").snapshots()) == 3
 
 
-def test_a_commit_that_pyiceberg_repeats_is_made_of_what_another_committed(offline_settings: Settings) -> None:
+def test_a_repeated_commit_is_made_of_what_another_committed(offline_settings: Settings) -> None:
     catalog = load_catalog(offline_settings, create=True)
     catalog.create_namespace("ops")
     catalog.create_table("ops.events", pa.schema([("id", pa.int64())]))
@@ -155,7 +155,7 @@ def table(offline_settings: Settings) -> Iterator[Table]:
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_no_commit_under_any_clock_writes_times_that_java_refuses(
+def test_no_clock_makes_a_commit_that_java_refuses(
     table: Table, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rng = random.Random(seed)

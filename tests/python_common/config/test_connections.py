@@ -103,11 +103,6 @@ def test_every_client_that_reads_names_its_rack() -> None:
     Consumer({**options, "group.id": "none"}).close()
 
 
-def test_the_mechanism_plain_has_another_login_module() -> None:
-    plain = settings(SASL, {"KAFKA_SASL_MECHANISM": "PLAIN"})
-    assert "plain.PlainLoginModule" in connections.java_environment(plain)["KAFKA_SASL_JAAS_CONFIG"]
-
-
 def test_the_registry_client_gets_every_variable(tls: dict[str, str]) -> None:
     basic = settings(
         REGISTRY, named("SCHEMA_REGISTRY", tls), {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:reg-secret"}
@@ -186,7 +181,7 @@ def test_a_malformed_or_contradicting_variable_is_named(variables: dict[str, str
     assert "secret" not in str(caught.value)
 
 
-def test_a_key_that_cannot_be_used_is_named_before_anything_connects(tls: dict[str, str]) -> None:
+def test_an_unusable_key_is_named_before_anything_connects(tls: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"KAFKA_SSL_KEY_LOCATION names .* is encrypted. Set KAFKA_SSL_KEY_PASSWORD"):
         settings(SASL, named("KAFKA", {**tls, "SSL_KEY_PASSWORD": ""}))
     with pytest.raises(UserError, match=r"no certificate with its key .*Check both files, and KAFKA_SSL_KEY_PASSWORD"):

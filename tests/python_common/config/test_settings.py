@@ -61,11 +61,11 @@ def test_a_variable_that_is_empty_counts_as_not_set() -> None:
     assert from_environment({**empty, **COMPLETE}) == from_environment(COMPLETE)
 
 
-def test_the_staging_directory_is_in_the_home_wherever_a_command_runs() -> None:
+def test_the_staging_directory_is_in_the_home() -> None:
     assert from_environment({**COMPLETE, "LAKEHOUSE_HOME": "here"}).export_staging == Path.cwd() / "here/export-staging"
 
 
-def test_other_values_are_checked_as_those_of_the_environment_are() -> None:
+def test_changed_values_are_checked() -> None:
     settings = from_environment(COMPLETE)
     assert settings.changed(thrift_port=1).thrift_port == 1
     assert settings.thrift_port == 10_000
@@ -98,9 +98,7 @@ def test_an_env_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: p
         environment()
 
 
-def test_a_mail_server_that_is_set_gets_nothing_of_the_local_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mail_server_gets_no_settings_of_the_local_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("LAKEHOUSE_SMTP_")]:
         monkeypatch.delenv(name)

@@ -1,242 +1,171 @@
 """Machines on one lake: one works and the others name it; one that was stopped for too long does nothing more."""
 
-import signal
+import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog
+from python_common.config.environment import environment
 from python_common.config.settings import Settings
-from python_common.locks import lease
-from python_export.publishing.manifest import published
+from python_common.errors import DeadlineError
+from python_common.locks import lease, lock
+from python_common.locks.lease import Lease, LeaseLostError, leased
+from python_export.notify.deliver import notify
 from python_export.publishing.target import open_target
-from tests.support.machines import LASTS_SECONDS, WORK_IN_STEPS, Machine, first_to_speak
 from tests.support.race import until
 from tests.support.services.http_server import Handler, serving
-from tests.support.services.spark_jvm import separate_session
 from tests.support.versions import publish_content
 
-Start = Callable[..., Machine]
-PUBLISH = """
-from tests.support.hostile_rows import draft
-from tests.support.versions import stage
-from python_export.publishing.publish import publish
-from python_export.publishing.target import open_target
-target = open_target(settings)
-with lease.leased(catalog, "weekly", "export run for 2020-W53") as mine:
-    def keep(manifest):
-        mine.require()
-        wait_for_go()
-    content = stage(target, sys.argv[1])
-    report(publish(target, content, draft("2020-W53"), [], target.staging / "scratch", keep).manifest.path)
-"""
 
-LASTS_AN_HOUR = """
-lease.LASTS = timedelta(hours=1)
-with lease.leased(catalog, "weekly", "export run for 2020-W53"):
-    wait_for_go()
-"""
-
-CLOCK_STEPS_BACK = """
-with lease.leased(catalog, "weekly", "weekly 2020-W53") as mine:
-    for seconds in (301, 240):
-        set_clock(seconds)
-        assert mine.renew()
-    report("renewed")
-"""
-
-NOTIFY = """
-from python_export.notify.deliver import notify
-
-wait_for_go()
-report([str(error) for error in notify(settings, environment(), catalog)])
-"""
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setattr(lock, "WAIT_SECONDS", 0.2)
 
 
 @pytest.fixture
-def start_machine(offline_settings: Settings, tmp_path: Path) -> Iterator[Start]:
-    """Start a machine by its name, with the body of what it does."""
-    load_catalog(offline_settings, create=True)
+def catalog(offline_settings: Settings) -> Catalog:
+    return load_catalog(offline_settings, create=True)
+
+
+@pytest.fixture
+def other_machine(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> Lease:
+    """A lease that another machine has acquired."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+        other = Lease(catalog, "weekly", "weekly 2020-W53")
+    assert other.take() is None
+    return other
+
+
+def expire(catalog: Catalog) -> None:
+    """End the time of all leases."""
+    now = datetime.now(UTC)
+    lease.TABLE.change(catalog, lambda rows: {name: replace(row, expires_at=now) for name, row in rows.items()})
+
+
+def test_another_machine_is_waited_for_and_named(
+    catalog: Catalog, other_machine: Lease, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease, "ASKED_AFTER_SECONDS", 0.05)
+    named = f"he weekly of {other_machine._holder} (weekly 2020-W53, since 20"
+    with pytest.raises(DeadlineError) as raised, leased(catalog, "weekly", "test"):
+        pass
+    assert str(raised.value).startswith(f"T{named}")
+    with leased(catalog, "another name", "test"):
+        pass
+
+    def give_back_when_named() -> None:
+        until(lambda: caplog.messages)
+        other_machine.give_back()
+
+    caplog.clear()
+    monkeypatch.setattr(lock, "WAIT_SECONDS", 30.0)
+    threading.Thread(target=give_back_when_named).start()
+    with leased(catalog, "weekly", "test") as mine:
+        [message] = caplog.messages
+        assert message.startswith(f"waiting for t{named}")
+        mine.require()
+        assert other_machine.take().startswith(f"{mine._holder} (test, since ")
+    assert lease.TABLE.rows(catalog)["weekly"].holder is None
+
+
+def test_a_lease_of_a_dead_machine_ends(catalog: Catalog, other_machine: Lease) -> None:
+    expire(catalog)
+    with leased(catalog, "weekly", "test"):
+        pass
+
+
+def test_a_run_takes_the_lease_of_a_killed_one_of_its_machine(catalog: Catalog) -> None:
+    """A clone of a machine does so as well: the run that was there first ends."""
+    first, second = (Lease(catalog, "export", "test") for _ in range(2))
+    assert (first.take(), second.take()) == (None, None)
+    with pytest.raises(LeaseLostError):
+        first.require()
+    second.require()
+
+
+def test_an_interrupted_run_is_not_waited_for(catalog: Catalog, other_machine: Lease) -> None:
+    other_machine.give_back()
+    with pytest.raises(KeyboardInterrupt), leased(catalog, "weekly", "test"):
+        raise KeyboardInterrupt
+    assert other_machine.take() is None
+
+
+def test_a_lease_that_is_taken_over_is_noticed(
+    catalog: Catalog, other_machine: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEWED_AFTER_SECONDS", 0.05)
+    other_machine.give_back()
+    with leased(catalog, "weekly", "test") as mine:
+        before = lease.TABLE.rows(catalog)["weekly"].expires_at
+        until(lambda: lease.TABLE.rows(catalog)["weekly"].expires_at > before)
+        mine.require()
+        lease.TABLE.change(catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
+        with pytest.raises(LeaseLostError, match=r"and elsewhere .* has it"):
+            mine.require()
+    # What is another's by now is not given back.
+    assert lease.TABLE.rows(catalog)["weekly"].holder == "elsewhere"
+
+
+def test_a_stopped_run_that_no_other_waited_for_goes_on(catalog: Catalog) -> None:
+    with leased(catalog, "weekly", "test") as mine:
+        expire(catalog)
+        mine.require()
+        assert lease.TABLE.rows(catalog)["weekly"].expires_at > datetime.now(UTC)
+
+
+def test_a_renewal_takes_no_lease_that_was_given_back(catalog: Catalog) -> None:
+    mine = Lease(catalog, "weekly", "test")
+    assert mine.take() is None
+    assert mine.renew()
+    mine.give_back()
+    assert not mine.renew()
+    with pytest.raises(LeaseLostError, match="another run has had it since"):
+        mine.require()
+    row = lease.TABLE.rows(catalog)["weekly"]
+    assert row.number == 1
+    # An earlier release takes it by the time alone.
+    assert row.expires_at <= datetime.now(UTC)
+
+
+def test_of_machines_that_ask_at_once_one_gets_the_lease(
+    offline_settings: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machines = []
-
-    def begin(name: str, body: str, **env: str) -> Machine:
-        machines.append(Machine(offline_settings, name, tmp_path, body, **env))
-        return machines[-1]
-
-    yield begin
-    for machine in machines:
-        machine.process.kill()
-        machine.process.communicate()
+    for number in range(4):
+        monkeypatch.setattr(socket, "gethostname", lambda number=number: f"machine {number}")
+        machines.append(Lease(load_catalog(offline_settings), "weekly", "test"))
+    with ThreadPoolExecutor(len(machines)) as pool:
+        answers = [*pool.map(Lease.take, machines)]
+    assert answers.count(None) == 1
 
 
-def test_of_two_machines_one_works_and_the_other_names_it(start_machine: Start, tmp_path: Path) -> None:
-    first = start_machine("first", WORK_IN_STEPS)
-    first.ready()
-    second = start_machine("second", f"lock.WAIT_SECONDS = 5.0\n{WORK_IN_STEPS}")
-    waiting = second.line()
-    holder = f"he weekly of first:{tmp_path / 'first'} (weekly 2020-W53, since 20"
-    assert waiting.startswith(f"waiting for t{holder}"), waiting
-    assert waiting.endswith(" UTC)")
-    # It is renewed, however long it takes.
-    [error] = second.rest()
-    assert error.startswith(f"T{holder}"), error
-    first.go()
-    first.go()
-    assert first.rest() == ["first", "ready", "second"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_run_that_a_signal_ends_is_not_waited_for(start_machine: Start, number: signal.Signals) -> None:
-    first = start_machine("first", LASTS_AN_HOUR)
-    first.ready()
-    second = start_machine("second", LASTS_AN_HOUR)
-    assert second.line().startswith("waiting for the weekly of first:")
-    first.process.send_signal(number)
-    first.rest()
-    assert first.process.returncode == -signal.SIGINT
-    second.ready()
-
-
-@pytest.mark.slow
-def test_a_machine_that_was_stopped_for_longer_than_its_lease_does_nothing_more(
-    start_machine: Start, tmp_path: Path
-) -> None:
-    first = start_machine("first", WORK_IN_STEPS)
-    first.ready()
-    first.go()
-    assert [first.line(), first.line()] == ["first", "ready"]
-    first.stop()
-    second = start_machine("second", WORK_IN_STEPS)
-    second.ready()
-    first.go()
-    first.wake()
-    [error] = first.rest()
-    assert error.startswith(
-        f"This run was stopped for longer than its lease weekly of ops.leases lasts, and second:{tmp_path / 'second'}"
-        " (weekly 2020-W53, since 20"
-    ), error
-    second.go()
-    second.go()
-    assert second.rest() == ["first", "ready", "second"]
-
-
-def test_a_stopped_machine_that_no_other_waited_for_goes_on(start_machine: Start) -> None:
-    first = start_machine("first", WORK_IN_STEPS)
-    first.ready()
-    first.stop()
-    time.sleep(LASTS_SECONDS + 0.5)
-    first.go()
-    first.wake()
-    first.go()
-    assert first.rest() == ["first", "ready", "second"]
-
-
-@pytest.mark.slow
-def test_of_two_machines_of_one_name_the_older_run_ends(start_machine: Start) -> None:
-    """A clone of a machine takes the lease at once, as a run on the machine of a killed one does."""
-    first = start_machine("clone", WORK_IN_STEPS)
-    first.ready()
-    second = start_machine("clone", WORK_IN_STEPS.replace("2020-W53", "2021-W01"))
-    second.ready()
-    first.go()
-    assert "weekly 2021-W01" in first.rest()[0]
-    second.go()
-    second.go()
-    assert second.rest()[-1] == "second"
-
-
-@pytest.mark.slow
-def test_clocks_that_differ_write_no_metadata_that_java_refuses(
-    start_machine: Start, offline_settings: Settings
-) -> None:
-    for ahead, behind, expected in (("61", "0", "second"), ("240", "0", "and the clock of behind shows")):
-        first = start_machine("ahead", WORK_IN_STEPS, CLOCK_AHEAD=ahead)
-        first.go()
-        first.go()
-        assert first.rest()[-1] == "second"
-        second = start_machine("behind", WORK_IN_STEPS, CLOCK_AHEAD=behind)
-        second.go()
-        second.go()
-        assert expected in second.rest()[-1]
-    assert start_machine("ahead", CLOCK_STEPS_BACK, CLOCK_AHEAD="240").rest() == ["renewed"]
-    table = load_catalog(offline_settings).load_table(lease.TABLE.identifier)
-    for log in (table.metadata.snapshot_log, table.metadata.metadata_log):
-        stamps = [entry.timestamp_ms for entry in log]
-        assert all(later - earlier >= -60_000 for earlier, later in pairwise([*stamps, table.metadata.last_updated_ms]))
-    with separate_session(offline_settings, "clocks") as spark:
-        assert spark.table("lake.ops.leases").count() == 1
-
-
-@pytest.mark.slow
-def test_a_version_of_a_machine_that_is_stopped_after_it_was_asked_is_refused_by_its_number(
-    start_machine: Start, offline_settings: Settings
-) -> None:
-    old = start_machine("old", PUBLISH)
-    old.ready()
-    old.stop()
-    new = start_machine("new", PUBLISH)
-    new.ready()
-    new.go()
-    assert new.rest() == ["events/2020-W53/v1"]
-    old.go()
-    old.wake()
-    [error] = old.rest()
-    assert error.startswith("Another export has published"), error
-    [only] = published(open_target(offline_settings))
-    assert only.bytes == len("new")
-
-
-@pytest.mark.slow
-def test_of_two_machines_one_notifies_and_one_that_was_stopped_sends_nothing_more(
-    start_machine: Start, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    target = open_target(offline_settings)
+def test_a_run_that_lost_its_lease_sends_nothing_more(offline_settings: Settings, catalog: Catalog) -> None:
     for week in ("2020-W53", "2021-W01"):
-        publish_content(target, "a", week)
-    with webhook() as (url, keys_received, answer):
-        # A stack that the process of the tests has started has a mail server, which is not asked here.
-        first = start_machine("first", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
-        second = start_machine("second", NOTIFY, LAKEHOUSE_WEBHOOK_URL=url, LAKEHOUSE_SMTP_HOST="")
-        for machine in (first, second):
-            machine.ready()
-            machine.go()
-        until(lambda: keys_received)
-        waiting = first_to_speak(first, second)
-        working = second if waiting is first else first
-        assert waiting.line().startswith("waiting for the notify of ")
-        # The call is received, and its answer reaches a process that is stopped.
-        working.stop()
-        answer.set()
-        lines = waiting.rest()
-        assert lines == ["webhook: sent 1 version of 2020-W53", "webhook: sent 1 version of 2021-W01", "[]"]
-        working.wake()
-        assert "This run was stopped for longer than its lease notify" in working.rest()[-1]
-    # The one that was under way comes twice, as the same one.
-    first_key, again, other = keys_received
-    assert first_key == again != other
+        publish_content(open_target(offline_settings), "a", week)
+    keys: list[str] = []
 
-
-@contextmanager
-def webhook() -> Iterator[tuple[str, list[str], threading.Event]]:
-    """Run a server that keeps the keys of what is posted to it, and does not answer until it is allowed to."""
-    keys_received: list[str] = []
-    answer = threading.Event()
-
-    class Answering(Handler):
+    class Receiver(Handler):
         def do_POST(self) -> None:
             self.body()
-            keys_received.append(self.headers["Idempotency-Key"])
-            answer.wait()
+            keys.append(self.headers["Idempotency-Key"])
+            if len(keys) == 1:
+                row = lease.TABLE.rows(catalog)["notify"]
+                lease.TABLE.change(catalog, lambda rows: {**rows, "notify": replace(row, holder="elsewhere")})
             self.answer(200)
 
-    with serving(Answering) as url:
-        try:
-            yield url, keys_received, answer
-        finally:
-            answer.set()
+    with serving(Receiver) as url:
+        env = {**environment(), "LAKEHOUSE_WEBHOOK_URL": url, "LAKEHOUSE_SMTP_HOST": ""}
+        with pytest.raises(LeaseLostError):
+            notify(offline_settings, env, catalog)
+        assert len(keys) == 1
+        expire(catalog)
+        assert notify(offline_settings, env, catalog) == []
+    assert len({*keys}) == 2

@@ -32,9 +32,7 @@ def configured(offline_settings: Settings, tmp_path: Path) -> Settings:
     return offline_settings.changed(spark_conf=file)
 
 
-def test_the_users_file_overrides_the_defaults_and_a_server_overrides_both(
-    configured: Settings, tmp_path: Path
-) -> None:
+def test_the_users_file_overrides_the_defaults(configured: Settings, tmp_path: Path) -> None:
     written = spark_conf.write_properties(
         configured, tmp_path / "spark.properties", {"spark.authenticate.secret": "other"}
     )
@@ -74,7 +72,7 @@ def test_only_a_driver_with_local_executors_is_kept_to_loopback(
     assert spark_conf.process_environment(configured)["SPARK_LOCAL_IP"] == "10.0.0.1"
 
 
-def test_executors_of_another_process_get_the_secrets_of_kafka_by_their_environment(
+def test_executors_get_secrets_by_their_environment(
     configured: Settings, offline_settings: Settings, tmp_path: Path
 ) -> None:
     sasl = KafkaSecurity(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="u", password="two\nlines")
@@ -83,9 +81,9 @@ def test_executors_of_another_process_get_the_secrets_of_kafka_by_their_environm
     given = spark_conf._of_executors(configured.changed(kafka_security=sasl))
     assert list(given) == [name]
     # A line is a property, so a line break must not end it.
-    assert last_values(spark_conf.write_properties(configured, tmp_path / "p", given))[name].endswith(
-        r'password="two\nlines";'
-    )
+    login = last_values(spark_conf.write_properties(configured, tmp_path / "p", given))[name]
+    assert "plain.PlainLoginModule" in login
+    assert login.endswith(r'password="two\nlines";')
     configured.spark_conf.write_text(
         "spark.master k8s://h\nspark.kubernetes.executor.secretKeyRef.KAFKA_SASL_JAAS_CONFIG = kafka:jaas\n"
     )
@@ -144,6 +142,7 @@ WITH_EXECUTION = "mount --bind {0} {0} && mount -o remount,bind,exec {0}"
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 @pytest.mark.parametrize("is_home_executable", [True, False])
 def test_spark_runs_where_tmp_allows_no_execution(is_home_executable: bool, offline_settings: Settings) -> None:

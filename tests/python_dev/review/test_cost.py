@@ -45,7 +45,7 @@ def of_node(name: str) -> str:
     return f'/* {{"app": "dbt", "node_id": "{name}"}} */ create table t as select 1 /* {{"node_id": "no"}} */'
 
 
-def test_tasks_count_for_the_node_that_their_statement_names_before_and_after(tmp_path: Path) -> None:
+def test_tasks_count_for_the_node_that_their_statement_names(tmp_path: Path) -> None:
     events = [
         {"Event": "SparkListenerLogStart"},
         submitted(0, 10, of_node("model.a")),
@@ -76,33 +76,8 @@ def ran(stage: int, second: int, name: str) -> list[dict[str, object]]:
     return [submitted(stage, second, of_node(name)), ended(stage, 1, 1, 1)]
 
 
-def scan(first: int) -> dict[str, object]:
-    """A scan, the first of whose three accumulators has a number."""
-    names = ("number of result data files", "total data file size (bytes)", "number of skipped data files")
-    metrics = [{"name": name, "accumulatorId": number} for number, name in enumerate(names, first)]
-    return {"nodeName": "BatchScan lake.marts.a", "children": [], "metrics": metrics}
-
-
-def test_files_of_a_node_are_those_that_its_scans_plan_to_read(tmp_path: Path) -> None:
-    def updated(*updates: tuple[int, int]) -> dict[str, object]:
-        return {"Event": "SparkListenerDriverAccumUpdates", "executionId": 1, "accumUpdates": updates}
-
-    again = {"executionId": 1, "sparkPlanInfo": plan("AppendData", scan(10), scan(20))}
-    events = [
-        started(1, 10, "model.a", plan("AppendData", scan(10))),
-        updated((10, 3), (11, 500), (12, 7)),
-        *ran(0, 10, "model.a"),
-        {"Event": "SparkListenerSQLAdaptiveExecutionUpdate", **again},
-        updated((20, 1), (21, 40)),
-        started(2, 30, "model.a", plan("AppendData", scan(30))),
-        updated((30, 2), (31, 60), (99, 1)),
-    ]
-    before, after = costs(tmp_path, events)["model.a"]
-    assert (before.files, before.bytes_in_files, after.files, after.bytes_in_files) == (4, 540, 2, 60)
-
-
 def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> None:
-    read = scan(0)
+    read = plan("BatchScan lake.marts.a")
     sorted_first = plan("AppendData", plan("SortMergeJoin", read, plan("BroadcastHashJoin", read, read)))
     hashed = plan("AppendData", plan("ShuffledHashJoin", read, plan("BroadcastHashJoin", read, read)))
     events = [

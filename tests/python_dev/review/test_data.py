@@ -124,12 +124,12 @@ def random_pairs(catalog, scratch, seed, number):
             assert change.distinct == len(values[1]) - len(values[0]), (column, values)
 
 
-def test_random_tables_differ_as_counted_in_plain_python(catalog, tmp_path):
+def test_random_tables_differ_as_counted(catalog, tmp_path):
     random_pairs(catalog, tmp_path, seed=1, number=10)
 
 
 @pytest.mark.slow
-def test_a_thousand_random_tables_differ_as_counted_in_plain_python(catalog, tmp_path):
+def test_a_thousand_random_tables_differ_as_counted(catalog, tmp_path):
     random_pairs(catalog, tmp_path, seed=SEED, number=1000)
 
 
@@ -153,23 +153,12 @@ def test_files_of_both_states_are_not_read(catalog, tmp_path):
     assert (diff.rows_before, diff.rows_after, diff.added, diff.removed, diff.changed) == (10, 11, 1, 0, 0)
 
 
-def test_rewritten_files_with_the_same_rows_are_equal(catalog, tmp_path):
-    diff = compare(table(catalog, ROWS), table(catalog, ROWS[::-1]), KEY, tmp_path)
-    assert diff.is_equal
-    assert (diff.rows_before, diff.rows_after) == (10, 10)
-
-
-def test_a_changed_value_counts_in_its_column_alone(catalog, tmp_path):
-    after = [ROWS[0] | {"amount": Decimal("0.05")}, *ROWS[1:]]
-    diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path)
-    assert (diff.changed, diff.columns["amount"]) == (1, ColumnDifference(1, 0, 0, "0.05"))
-    assert [column for column, change in diff.columns.items() if change.changed] == ["amount"]
-
-
-def test_samples_have_the_cells_of_the_given_columns_in_which_rows_differ(catalog, tmp_path):
+def test_changed_cells_are_counted_and_given_columns_sampled(catalog, tmp_path):
     after = [ROWS[0] | {"amount": Decimal("0.05"), "share": 0.5}, *ROWS[2:], ROWS[1] | {"key": "new"}]
     states = table(catalog, ROWS), table(catalog, after)
     diff = compare(*states, KEY, tmp_path, sampled={"key", "amount"})
+    changed = {column: change.changed for column, change in diff.columns.items() if change.changed}
+    assert (diff.changed, changed) == (1, {"amount": 1, "share": 1})
     assert diff.samples == [
         {"key": ("k0", "k0"), "amount": ("0.00", "0.05")},
         {"key": ("k1", None), "amount": ("1.00", None)},
@@ -179,13 +168,13 @@ def test_samples_have_the_cells_of_the_given_columns_in_which_rows_differ(catalo
     assert compare(*states, KEY, tmp_path).samples == []
 
 
-def test_a_column_of_one_state_alone_is_named_and_the_others_are_compared(catalog, tmp_path):
+def test_a_column_of_one_state_alone_is_named(catalog, tmp_path):
     wider = SCHEMA.append(pa.field("extra", pa.string()))
     diff = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
     assert (diff.missing, diff.changed, diff.is_equal) == ({"after": ["extra (large_string)"]}, 0, False)
 
 
-def test_files_are_read_by_the_ids_of_columns_whatever_their_names(catalog, tmp_path):
+def test_files_are_read_by_the_ids_of_columns(catalog, tmp_path):
     rows = [{column: row[column] for column in FLAT.names} | {"share": 0.5} for row in ROWS]
     made = table(catalog, rows, FLAT)
     before = catalog.load_table(made.name())
@@ -209,7 +198,7 @@ def test_values_of_a_widened_column_are_equal(catalog, tmp_path):
     assert (diff.missing, diff.is_equal) == (types, False)
 
 
-def test_a_column_that_was_dropped_and_added_again_is_another_one_in_the_same_files(catalog, tmp_path):
+def test_a_column_dropped_and_added_again_is_another_one(catalog, tmp_path):
     made = table(catalog, ROWS)
     before = catalog.load_table(made.name())
     with made.update_schema() as change:

@@ -79,7 +79,7 @@ def test_the_report_begins_with_who_is_affected_and_by_how_much():
     assert "\n\n\n" not in text
 
 
-def test_names_and_types_are_text_and_neither_tags_nor_cells_of_markdown():
+def test_names_and_types_are_no_markup():
     columns = {"a|b": ColumnDifference(2, 0, 0)}
     text = markdown(
         review(
@@ -120,7 +120,7 @@ def test_costs_are_in_all_three_files(tmp_path):
     assert json.loads((tmp_path / "review.json").read_text())["costs"] == {"sales": [asdict(before), asdict(after)]}
 
 
-def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
+def test_a_long_report_fits_a_comment(tmp_path):
     names = {f"model.shop.m{number:04}": f"model_with_a_long_name_{number:04}" for number in range(2000)}
     reviewed = review(
         scope=ReviewScope(changed=dict.fromkeys(names, "SQL"), affected=[*names]),
@@ -136,7 +136,7 @@ def test_a_long_report_fits_a_comment_and_names_where_the_rest_is(tmp_path):
     assert (content["version"], content["verdict"], len(content["tables"])) == (1, "look", 2000)
 
 
-def test_the_page_shows_both_sides_of_the_sql_and_makes_no_request():
+def test_the_page_shows_both_sides_and_makes_no_request():
     sql = {"sales": ("select id\nfrom a where x < 1", "select id\nfrom a where x < 2")}
     text = page(review(scope=ReviewScope(changed=CHANGED), names={"model.shop.sales": "sales"}, sql=sql, tables=[WEEK]))
     for part in (
@@ -189,7 +189,7 @@ def test_a_malformed_acceptance_is_refused_with_its_form():
     assert acceptances("  review-accept: a.b rows<=1.5% c d ") == [Acceptance("a.b", Decimal("1.5"), True, "c d")]
 
 
-def test_tables_of_which_most_changes_come_first_and_the_cap_keeps_them():
+def test_tables_that_change_most_come_first():
     changes = {
         "tenth": TableChange(100, 100, changed=10),
         "all": TableChange(2, 2, changed=2),

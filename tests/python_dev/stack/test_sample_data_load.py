@@ -51,17 +51,3 @@ def test_each_wave_is_produced_once(empty_stack):
     producer.flush()
     with pytest.raises(UserError, match="Topic stock_trades holds records that are not"):
         load(empty_stack, **ARGUMENTS, wave=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("kafka_bootstrap_servers", "Kafka does not answer at 127.0.0.1:1"),
-        ("schema_registry_url", "schema registry does not answer at http://127.0.0.1:1"),
-    ],
-)
-def test_a_service_that_is_down_is_named(empty_stack, address, message):
-    broken = "127.0.0.1:1" if address == "kafka_bootstrap_servers" else "http://127.0.0.1:1"
-    with pytest.raises(UserError, match=message):
-        load(empty_stack.changed(**{address: broken}), **ARGUMENTS)
