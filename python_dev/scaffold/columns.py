@@ -72,7 +72,7 @@ class StagingColumn:
             value = f"try_cast({value} as {self.type.replace(',', ', ')})"
         elif self.type == "string" and self.pii == masks.AS_IS and not is_key:
             value = f"{{{{ clean_text('{value}') }}}}"
-        # Spark ignores case in names. A path ends with its name already, also below a parent whose name cannot be in one.
+        # Spark ignores case in names. A path may end with its name, below a parent whose name cannot be in one.
         return value if value.rpartition(".")[2] == self.name else f"{value} as {self.name}"
 
     @property
