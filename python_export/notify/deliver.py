@@ -73,7 +73,7 @@ def notify(
         report_specs: dict[str, ReportSpec] = {}
         try:
             datasets = declared.load(Project(PROJECT_ROOT, env))
-            report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
+            report_specs = {name: dataset.display for name, dataset in datasets.items()}
             _record_overdue(catalog, target, datasets.keys(), channels, now or datetime.now(UTC))
         # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
         except Exception as error:

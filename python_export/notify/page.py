@@ -147,7 +147,7 @@ def _write(
     notices: Iterable[Notice],
 ) -> str:
     of_week = [notice for notice in notices if notice.week == str(week)]
-    report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
+    report_specs = {name: dataset.display for name, dataset in datasets.items()}
     charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
     versions = published(target, week=str(week))
     by_week = {(one.dataset, one.week): one for one in (*listed, *versions) if not one.withdrawn}
@@ -164,7 +164,7 @@ def _write(
     newest = {version.manifest.dataset: version for version in announced}
     rankings, lines = {}, [notice.text for notice in of_week]
     for name, dataset in datasets.items():
-        if ranking := dataset.report_spec.ranking:
+        if ranking := dataset.display.ranking:
             try:
                 rankings[name] = _top(target, by_week, dataset, ranking, week)
             except (FileNotFoundError, UserError):
