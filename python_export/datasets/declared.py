@@ -1,27 +1,28 @@
 """The datasets: the export models of dbt's manifest, with their lineage to the topics."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import Annotated, Literal, get_args
 
-import sqlglot
 import yaml
-from sqlglot.errors import ParseError
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass as declaration
 
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_export.datasets import dictionary
-from python_export.datasets.dictionary import Field
-from python_export.datasets.report_spec import HOLD, ReportSpec, read_meta, report_spec
+from python_export.datasets.report_spec import ReportSpec, read_meta
 from python_export.variables import Choices
 from python_ingest.declare.topics import DeadLetterLimit
 
 PREFIX = "exp_weekly__"
 AUDIENCE = Choices.variable("audience")
-FORMATS = ("csv", "csv.gz", "parquet", "xlsx")
+Format = Literal["csv", "csv.gz", "parquet", "xlsx"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,39 @@ class Topic:
     silence: timedelta | None = None
 
 
-@dataclass(frozen=True)
+@declaration(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", validate_by_name=True))
 class Events:
     """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any.
 
     They are counted by the SQL `by`. Of late events the time in column `seen_at` is not before the week's end.
     """
 
-    model: str
-    table: str
+    model: Annotated[str, Field(alias="from")]
+    table: str = ""
     at: str
     where: str = ""
     by: str = ""
     seen_at: str = "kafka_timestamp"
+
+
+@declaration(frozen=True, kw_only=True)
+class Export:
+    """The config.meta.export of a model; models/meta.schema.json explains the keys, and lint refuses others."""
+
+    key: Annotated[tuple[str, ...], Field(min_length=1)]
+    order_by: tuple[str, ...]
+    quarantined: tuple[Events, ...] = ()
+    late: tuple[Events, ...] = ()
+    audience: str = ""
+    totals_by: tuple[str, ...] = ()
+    at: str | None = None
+    suppressed: str | None = None
+    formats: tuple[Format, ...] = ()
+    display: ReportSpec = ReportSpec()
+    hold: Mapping[str, Annotated[Decimal, Field(gt=1)]] = field(default_factory=dict)
+
+
+EXPORT = TypeAdapter(Export)
 
 
 @dataclass(frozen=True)
@@ -75,7 +96,7 @@ class Dataset:
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     topics: tuple[Topic, ...]
-    fields: tuple[Field, ...] = ()
+    fields: tuple[dictionary.Field, ...] = ()
     quarantined: tuple[Events, ...] = ()
     late: tuple[Events, ...] = ()
     unscanned: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +109,7 @@ class Dataset:
     persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     suppressed: str | None = None
     formats: tuple[str, ...] = ()
-    report_spec: ReportSpec = field(default_factory=ReportSpec)
+    display: ReportSpec = field(default_factory=ReportSpec)
     hold: Mapping[str, Decimal] = field(default_factory=dict)
 
     @property
@@ -140,66 +161,53 @@ def choose(datasets: dict[str, Dataset], names: Iterable[str]) -> list[Dataset]:
 
 
 def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
-    declared = node.meta.get("export", {})
-    key, order_by = tuple(declared.get("key", ())), tuple(declared.get("order_by", ()))
-    if not key or not set(key) <= set(order_by):
+    export = read_meta(EXPORT, node.meta.get("export", {}), f"config.meta.export of {node.name}")
+    if not {*export.key} <= {*export.order_by}:
         raise UserError(
             f"{node.name} does not declare a total order",
             "Give config.meta.export a `key` and an `order_by` that contains it",
         )
     ancestors = manifest.ancestors(node.unique_id)
     topics = [_topic(source) for source in manifest.landed if source.unique_id in ancestors]
-    quarantined, late = (_events_of(manifest, node, kind) for kind in ("quarantined", "late"))
+    counted = {events.model: _counted(manifest, node, events.model) for events in (*export.quarantined, *export.late)}
+    declared = {one.name: getattr(export, one.name) for one in fields(Export)} | {
+        kind: tuple(replace(events, table=counted[events.model].table) for events in getattr(export, kind))
+        for kind in ("quarantined", "late")
+    }
+    declared["formats"] = tuple(form for form in FORMATS[1:] if form in export.formats)
     return Dataset(
+        **declared,
         name=node.name.removeprefix(PREFIX),
         model=node.name,
         table=node.table,
-        key=key,
-        order_by=order_by,
         topics=tuple(sorted(topics, key=lambda topic: topic.name)),
         fields=dictionary.of_model(node),
-        quarantined=quarantined,
-        late=late,
         unscanned=_unscanned(node),
-        audience=declared.get("audience", ""),
         description=" ".join(node.description.split()),
-        totals_by=tuple(declared.get("totals_by", ())),
         lineage=frozenset(
             [
                 node.unique_id,
                 *ancestors,
-                *(manifest.named(events.model).unique_id for events in (*quarantined, *late)),
+                *(model.unique_id for model in counted.values()),
                 *(topic.name for topic in topics),
             ]
         ),
         week_column=node.partition_by,
-        at=declared.get("at"),
-        suppressed=declared.get("suppressed"),
-        formats=_formats(node),
-        report_spec=report_spec(node.name, declared),
-        hold=read_meta(HOLD, declared.get("hold", {}), f"config.meta.export.hold of {node.name}"),
         persons={name: tuple(kinds) for name, column in node.columns.items() if (kinds := column.meta.get("subjects"))},
     )
 
 
-def _formats(node: Node) -> tuple[str, ...]:
-    formats = node.meta.get("export", {}).get("formats") or ()
-    if unknown := {*map(str, formats)} - {*FORMATS}:
-        raise UserError(f"{node.name} has unknown formats: {sorted(unknown)}", f"Choose from {', '.join(FORMATS)}")
-    return tuple(form for form in FORMATS[1:] if form in formats)
+def _counted(manifest: DbtManifest, node: Node, model: str) -> Node:
+    try:
+        return manifest.named(model)
+    except ValueError:
+        raise UserError(f"{node.name} counts events of {model}, which is no model", "Correct it") from None
 
 
 def _unscanned(node: Node) -> dict[str, str]:
-    reasons = {}
-    for name, column in node.columns.items():
-        setting = column.meta.get("pii_scan")
-        if setting is None:
-            continue
-        word, _, reason = str(setting).partition(":")
-        if word != "off" or not reason.strip():
-            raise UserError(f"config.meta.pii_scan of {node.name}.{name} is '{setting}'", 'Write it as "off: <reason>"')
-        reasons[name] = reason.strip()
-    return reasons
+    """Return the columns with a reason not to be scanned, `off: <reason>`; any other setting is none."""
+    settings = {name: str(column.meta.get("pii_scan", "")).partition(":") for name, column in node.columns.items()}
+    return {name: reason.strip() for name, (word, _, reason) in settings.items() if word == "off" and reason.strip()}
 
 
 def _topic(source: Node) -> Topic:
@@ -207,29 +215,6 @@ def _topic(source: Node) -> Topic:
     limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
     silence = timedelta(seconds=seconds(text)) if (text := kafka.get("silence")) else None
     return Topic(kafka["topic"], source.table, limit, kafka.get("producer"), silence)
-
-
-def _events_of(manifest: DbtManifest, node: Node, kind: str) -> tuple[Events, ...]:
-    try:
-        return tuple(_events(manifest, events) for events in node.meta["export"].get(kind, ()))
-    except (KeyError, TypeError, ValueError):
-        raise UserError(
-            f"config.meta.export.{kind} of {node.name} is not a list of events",
-            "Give each the keys `from`, a model, and `at`, its column of time",
-        ) from None
-
-
-def _events(manifest: DbtManifest, declared: dict[str, str]) -> Events:
-    node = manifest.named(declared["from"])
-    rest = {name: text for name, text in declared.items() if name not in ("from", "at")}
-    for sql in (rest.get("where", ""), rest.get("by", "")):
-        try:
-            sqlglot.parse_one(sql or "true", dialect="spark")
-        except ParseError:
-            raise UserError(
-                f"'{sql}', by which events of {node.name} are counted, is not one expression", "Correct it"
-            ) from None
-    return Events(node.name, node.table, declared["at"], **rest)
 
 
 def origins_of(manifest: DbtManifest, table: str) -> list[str]:

@@ -1,7 +1,5 @@
-"""What the config.meta of models declares for mail and report, of a dataset and of the lake, and for a hold."""
+"""What the config.meta of models declares for mail and report, of a dataset and of the lake."""
 
-from collections.abc import Mapping
-from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -91,13 +89,7 @@ class Excluded:
     sum: Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")] | None = None
 
 
-REPORT_SPEC, EXCLUDED = TypeAdapter(ReportSpec), TypeAdapter(Excluded)
-HOLD = TypeAdapter(Mapping[str, Annotated[Decimal, Field(gt=1)]])
-
-
-def report_spec(model: str, export: Mapping[str, Any]) -> ReportSpec:
-    """Return the display that the config.meta.export of a model declares; a UserError if it is malformed."""
-    return read_meta(REPORT_SPEC, export.get("display", {}), f"config.meta.export.display of {model}")
+EXCLUDED = TypeAdapter(Excluded)
 
 
 def excluded_queries(manifest: DbtManifest) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from python_common.errors import UserError
+from python_common.log import log
 from python_export.variables import Smtp, Webhook
 
 TIMEOUT = 20.0
@@ -22,17 +23,12 @@ class TemporaryError(UserError):
     """A channel may take the message if it is asked again."""
 
 
-class NoAnswerError(TemporaryError):
-    """A channel does not answer: it takes no other message either."""
-
-
-def send(smtp: Smtp, message: EmailMessage) -> int:
-    """Hand a mail to the server for all its recipients, and return how many of them it refused.
+def send(smtp: Smtp, message: EmailMessage) -> None:
+    """Hand a mail to the server for all its recipients; those that it refuses while it takes the mail are logged.
 
     Raises:
         UserError: the server refused the mail, all recipients or the login.
-        TemporaryError: it may take the mail later.
-        NoAnswerError: it does not answer.
+        TemporaryError: it does not answer, or may take the mail later.
     """
     address = f"{smtp.host}:{smtp.port}"
     try:
@@ -51,21 +47,23 @@ def send(smtp: Smtp, message: EmailMessage) -> int:
             refused = server.send_message(message)
             with suppress(smtplib.SMTPException, OSError):
                 server.quit()
-            return len(refused)
+        if refused:
+            log.warning(
+                "the mail server at %s refused %d of the recipients; the others have the mail", address, len(refused)
+            )
     except smtplib.SMTPException as error:
         # A server's answer may quote the mail; its code does not.
         code = getattr(error, "smtp_code", 0)
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             code = min(code for code, _ in error.recipients.values())
-        error_type = TemporaryError if TEMPORARY_FROM <= code < PERMANENT_FROM else UserError
-        if isinstance(error, smtplib.SMTPServerDisconnected):
-            error_type = NoAnswerError
+        is_temporary = TEMPORARY_FROM <= code < PERMANENT_FROM or isinstance(error, smtplib.SMTPServerDisconnected)
+        error_type = TemporaryError if is_temporary else UserError
         raise error_type(
             f"The mail server at {address} did not take the mail ({type(error).__name__}{f' {code}' if code else ''})",
             "Check LAKEHOUSE_SMTP_TLS, _USER, _PASSWORD, _FROM and _TO, and LAKEHOUSE_ALERT_TO",
         ) from None
     except OSError as error:
-        error_type = UserError if isinstance(error, ssl.SSLError) else NoAnswerError
+        error_type = UserError if isinstance(error, ssl.SSLError) else TemporaryError
         raise error_type(
             f"The mail server at {address} does not answer ({error.strerror or type(error).__name__})",
             "Check LAKEHOUSE_SMTP_HOST, _PORT, _TLS and _CA_LOCATION",
@@ -77,8 +75,7 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
 
     Raises:
         UserError: the answer is a refusal.
-        TemporaryError: it asks to try again.
-        NoAnswerError: it does not answer.
+        TemporaryError: it asks to try again, or there is none.
     """
     headers = {"Idempotency-Key": key}
     if webhook.token:
@@ -86,7 +83,7 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
     try:
         response = httpx2.post(webhook.url, json=body, headers=headers, timeout=TIMEOUT)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise NoAnswerError(
+        raise TemporaryError(
             f"The webhook at {webhook.origin} does not answer ({type(error).__name__})", "Check LAKEHOUSE_WEBHOOK_URL"
         ) from None
     if response.is_success:

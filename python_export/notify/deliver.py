@@ -8,32 +8,32 @@ receiver has to know the key.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 
 from pyiceberg.catalog import Catalog
-from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_exponential
+from tenacity import Retrying, retry_if_exception_type, wait_exponential
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.failure import to_user_error
-from python_common.locks.lease import Lease, LeaseLostError, alone
+from python_common.locks.lease import Lease, alone
 from python_common.log import log
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_export.datasets import declared
 from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import messages, outbox
-from python_export.notify.channels import NoAnswerError, TemporaryError
+from python_export.notify.channels import TemporaryError
 from python_export.notify.exported import Exported
-from python_export.notify.messages import Announcements, Message, announcement, counted
+from python_export.notify.messages import Announcements, announcement, counted
 from python_export.notify.outbox import Entry, Notice
 from python_export.publishing import late
-from python_export.publishing.manifest import ManifestError, newest, read
+from python_export.publishing.manifest import Manifest, ManifestError
 from python_export.publishing.target import Target, is_announced, open_target
 from python_export.variables import Channels
 
@@ -68,26 +68,25 @@ def notify(
         if not is_announced(settings, target, channels.root):
             log.info(f"no notification: {target.address('')} is not {channels.root}, the {channels.variable('root')}")
             return []
-        outbox.record_versions(catalog, target, channels, unreadable)
+        manifests = outbox.record_versions(catalog, target, channels, unreadable)
         outbox.record_notices(catalog, target, notices, channels, weeks)
-        project = Project(PROJECT_ROOT, env)
         report_specs: dict[str, ReportSpec] = {}
         try:
-            if channels.expected_by is not None or project.manifest_path.is_file():
-                datasets = declared.load(project)
-                report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
-                _record_overdue(catalog, target, datasets.keys(), channels, now or datetime.now(UTC))
+            datasets = declared.load(Project(PROJECT_ROOT, env))
+            report_specs = {name: dataset.display for name, dataset in datasets.items()}
+            _record_overdue(catalog, target, datasets.keys(), channels, now or datetime.now(UTC))
         # What is pending is sent all the same; a manifest of dbt may be cut off or wrong in any way.
         except Exception as error:
-            errors.append(to_user_error(error))
+            failed = to_user_error(error)
             if channels.expected_by is None:
-                log.warning("messages have no figures: %s", errors.pop().message)
+                log.warning("messages have no figures: %s", failed.message)
+            else:
+                errors.append(failed)
         if not channels.smtp and not channels.webhook:
             log.info("no notification: neither LAKEHOUSE_SMTP_HOST nor LAKEHOUSE_WEBHOOK_URL is set")
         # Another root has other readers.
         pending = [entry for entry in outbox.entries(catalog) if entry.is_pending and outbox.belongs_to(target, entry)]
-        versions = [entry for entry in pending if entry.kind == outbox.VERSION]
-        by_key = _announcements(target, versions, report_specs, unreadable)
+        by_key = _announcements(target, pending, manifests, report_specs)
         pending = [entry for entry in pending if entry.kind != outbox.VERSION or entry.idempotency_key in by_key]
         return [*errors, *unreadable, *_deliver(channels, target, pending, by_key, catalog, lease.require)]
 
@@ -167,19 +166,16 @@ def _record_overdue(
 
 
 def _announcements(
-    target: Target, pending: list[Entry], report_specs: Mapping[str, ReportSpec], unreadable: list[ManifestError]
+    target: Target, pending: list[Entry], manifests: Mapping[str, Manifest], report_specs: Mapping[str, ReportSpec]
 ) -> Announcements:
-    """Return what to announce of pending versions of an export root, by their keys; not of withdrawn ones."""
+    """Return what to announce of pending versions by their keys, compared with the newest ones of the week before."""
+    public = {key: manifest for key, manifest in manifests.items() if not manifest.withdrawn}
+    newest = {(manifest.dataset, manifest.week): manifest for manifest in public.values()}
     announcements: Announcements = {}
-    for entry in pending:
-        try:
-            manifest = read(target, entry.path)
-        except ManifestError as error:
-            unreadable.append(error)
-            continue
-        if not manifest.withdrawn:
-            week_before = newest(target, manifest.dataset, str(IsoWeek.parse(manifest.week).minus(1)))
-            announcements[entry.idempotency_key] = announcement(target, manifest, week_before, report_specs)
+    for key in {entry.idempotency_key for entry in pending} & public.keys():
+        week_before = str(IsoWeek.parse(public[key].week).minus(1))
+        before = newest.get((public[key].dataset, week_before))
+        announcements[key] = announcement(target, public[key], before, report_specs)
     return announcements
 
 
@@ -191,56 +187,35 @@ def _deliver(
     catalog: Catalog | None = None,
     require: Callable[[], None] = lambda: None,
 ) -> list[UserError]:
-    """Send rows by mail and webhook, and mark them in the outbox of a catalog; without one nothing is stored.
+    """Send rows by every channel, and mark them in the outbox of a catalog; without one nothing is stored.
 
-    `require` is asked before each message, and raises if another process delivers.
+    A message that fails delays no other. `require` is asked before each, and raises if another process delivers.
     """
     errors: dict[str, UserError] = {}
-    senders: dict[outbox.Channel, Callable[[list[Entry]], Iterator[Message]] | None] = {
-        "mail": partial(messages.mails, channels.smtp, target, by_key) if channels.smtp else None,
-        "webhook": partial(messages.calls, channels.webhook, target, by_key) if channels.webhook else None,
-    }
-    for channel, messages_of in senders.items():
+    until = time.monotonic() + RETRIED_SECONDS
+    again = Retrying(
+        retry=retry_if_exception_type(TemporaryError),
+        wait=wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
+        stop=lambda _: time.monotonic() > until,
+        reraise=True,
+    )
+    for channel, field in outbox.CHANNELS.items():
         rows = [entry for entry in pending if getattr(entry, channel) == outbox.PENDING]
-        if messages_of is None and rows:
+        configured = getattr(channels, field)
+        if rows and not configured:
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
             errors[waiting] = UserError(waiting, f"Configure it, or give them up: `{GIVE_UP.format(channel)}`")
-        elif messages_of is not None:
-            for error in _send_all(channel, messages_of(rows), catalog, require):
-                errors[error.message] = error
-    return list(errors.values())
-
-
-def _send_all(
-    channel: outbox.Channel,
-    waiting: Iterable[Message],
-    catalog: Catalog | None,
-    require: Callable[[], None],
-) -> Iterator[UserError]:
-    """Send messages, and yield what failed: a refused one delays no other, but a channel that is down the rest."""
-    start = time.monotonic()
-    for message in waiting:
-        again = Retrying(
-            before=lambda _: require(),
-            retry=retry_if_exception_type(TemporaryError),
-            wait=wait_exponential(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
-            stop=stop_before_delay(start + RETRIED_SECONDS - time.monotonic()),
-            reraise=True,
-        )
-        try:
-            refused = again(message.send)
-        except LeaseLostError:
-            raise
-        except UserError as error:
-            yield error
-            if isinstance(error, NoAnswerError):
-                return
             continue
-        if catalog:
-            outbox.mark_delivered(catalog, message.entries, channel)
-        log.info("%s: sent %s", channel, message)
-        if refused:
-            yield UserError(
-                f"The mail server refused {counted(refused, 'recipient')} of {message}, and the others have the mail",
-                "Check LAKEHOUSE_SMTP_TO and LAKEHOUSE_ALERT_TO: this mail is not sent again",
-            )
+        for entries, send in messages.SENT_BY[channel](configured, target, by_key, rows):
+            require()
+            try:
+                again(send)
+            except UserError as error:
+                errors[error.message] = error
+                continue
+            if catalog:
+                outbox.mark_delivered(catalog, entries, channel)
+            kinds = Counter(entry.kind for entry in entries)
+            what = " and ".join(counted(count, kind) for kind, count in kinds.items())
+            log.info("%s: sent %s of %s", channel, what, entries[0].week)
+    return list(errors.values())

@@ -4,7 +4,6 @@ The figures in mail, webhook and report are those of the manifest alone.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -148,20 +147,8 @@ Announcements = dict[str, Announcement]
 """The announcements of versions, by the keys of their outbox rows."""
 
 
-@dataclass(frozen=True)
-class Message:
-    """What a channel has to take, and the rows of the outbox that it delivers.
-
-    `send` gives it to the channel; of a mail it returns how many recipients were refused.
-    """
-
-    entries: list[Entry]
-    send: Callable[[], int | None]
-
-    def __str__(self) -> str:
-        """Return what it holds, for instance `2 versions of 2026-W46`."""
-        kinds = Counter(entry.kind for entry in self.entries)
-        return f"{' and '.join(counted(count, kind) for kind, count in kinds.items())} of {self.entries[0].week}"
+Messages = Iterator[tuple[list[Entry], Callable[[], None]]]
+"""The rows of the outbox that each message delivers, and a function that gives it to its channel."""
 
 
 def _by_week(pending: Iterable[Entry], single: Collection[str] = ()) -> Iterator[list[Entry]]:
@@ -174,10 +161,10 @@ def _by_week(pending: Iterable[Entry], single: Collection[str] = ()) -> Iterator
     return (list(group) for _, group in groupby(sorted(pending, key=key), key))
 
 
-def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
+def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Messages:
     """Yield a mail per week of what is pending; alerts and alarms have separate mails. An alert needs no target."""
     for entries in _by_week(pending):
-        yield Message(entries, partial(channels.send, smtp, _mail(smtp, target, by_key, entries)))
+        yield entries, partial(channels.send, smtp, _mail(smtp, target, by_key, entries))
 
 
 def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: list[Entry]) -> EmailMessage:
@@ -232,14 +219,17 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
     return ", ".join(text for text, count in counts.items() if count)
 
 
-def calls(webhook: Webhook, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Iterator[Message]:
+def calls(webhook: Webhook, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Messages:
     """Yield a call per week of what is pending, and one per alert and alarm. An alert needs no target."""
     for entries in _by_week(pending, single=FOR_OPERATORS):
         if target is None or entries[0].kind in FOR_OPERATORS:
             key, body = entries[0].idempotency_key, _line(entries[0])
         else:
             key, body = _id(entries), _delivery(target, by_key, entries)
-        yield Message(entries, partial(channels.post, webhook, key, body))
+        yield entries, partial(channels.post, webhook, key, body)
+
+
+SENT_BY: dict[outbox.Channel, Callable[..., Messages]] = {"mail": mails, "webhook": calls}
 
 
 def _line(entry: Entry) -> dict[str, Any]:

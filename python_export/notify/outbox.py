@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog.small_table import SmallTable
-from python_export.publishing.manifest import ManifestError, read
+from python_export.publishing.manifest import Manifest, ManifestError, paths, read
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
@@ -24,8 +24,6 @@ VERSION, NOTICE, WITHDRAWN, ALARM = "version", "notice", "withdrawn", "alarm"
 ALERT = "failure"
 # The first notification of a lake with an export root of years must not repeat these years.
 ANNOUNCED_WITHIN = timedelta(days=30)
-# So far may the clock of a store be behind.
-STORE_CLOCK = timedelta(days=1)
 Channel = Literal["mail", "webhook"]
 # Each has a column of the outbox by its name, and this field of Channels.
 CHANNELS: dict[Channel, str] = {"mail": "smtp", "webhook": "webhook"}
@@ -76,61 +74,61 @@ def key_of(target: Target, path: str) -> str:
     return f"{root_id(target)}/{path}"
 
 
-def record_versions(catalog: Catalog, target: Target, channels: Channels, unreadable: list[ManifestError]) -> None:
-    """Add the published and withdrawn versions that have no row yet; `unreadable` gets the errors of damaged ones.
+def record_versions(
+    catalog: Catalog, target: Target, channels: Channels, unreadable: list[ManifestError]
+) -> dict[str, Manifest]:
+    """Add the published and withdrawn versions that have no row yet, and return all manifests by the versions' keys.
 
-    A version that was moved away and published again with other content is a new one, so it loses the row that it had.
-    Only manifests of versions without a row, written after it, or of late, are read: a store has a separate clock, of
-    whole seconds. Nothing is pending for what was published or withdrawn long ago.
+    `unreadable` gets the errors of damaged ones, but of those that are delivered. A version that was moved away and
+    published again with other content is a new one, so it loses the row that it had.
     """
-    recorded_at: dict[str, datetime] = {}
-    recorded = entries(catalog)
-    known = {(entry.idempotency_key, entry.sha256) for entry in recorded}
-    for entry in recorded:
-        if entry.kind in {VERSION, WITHDRAWN}:
-            key = entry.idempotency_key.removeprefix(f"{WITHDRAWN}/")
-            recorded_at[key] = max(entry.recorded_at, recorded_at.get(key, entry.recorded_at))
     now = datetime.now(UTC)
-    new = []
-    for path, written in target.versions().items():
-        key = key_of(target, path)
-        if key in recorded_at and written <= min(recorded_at[key], now - STORE_CLOCK):
-            continue
+    manifests: dict[str, Manifest] = {}
+    damaged: dict[str, ManifestError] = {}
+    for path in paths(target):
         try:
-            manifest = read(target, path)
+            manifests[key_of(target, path)] = read(target, path)
         except ManifestError as error:
-            unreadable.append(error)
-            continue
-        withdrawn = manifest.withdrawn
-        name = f"{WITHDRAWN}/{key}" if withdrawn else key
-        if (name, manifest.sha256) in known:
-            continue
-        at = datetime.fromisoformat(withdrawn.on if withdrawn else manifest.created_at).replace(tzinfo=UTC)
-        entry = Entry(
-            name,
-            WITHDRAWN if withdrawn else VERSION,
-            manifest.week,
-            manifest.dataset,
-            manifest.version,
-            manifest.sha256,
-            f"{path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies." if withdrawn else None,
-            now,
-            **(_states(channels) if at > now - ANNOUNCED_WITHIN else dict.fromkeys(CHANNELS, NO_CHANNEL)),
-            export_root=target.address(""),
-        )
-        new.append(entry)
+            damaged[key_of(target, path)] = error
 
-    def add(rows: dict[str, Entry]) -> dict[str, Entry]:
-        added = {entry.idempotency_key: entry for entry in new}
-        remaining = {key: row for key, row in rows.items() if key not in added or row.sha256 == added[key].sha256}
-        # A version that is withdrawn before readers have heard of it is not announced.
-        for key in {key.removeprefix(f"{WITHDRAWN}/") for key in added.keys() - remaining.keys()} & remaining.keys():
-            states: dict[str, Any] = {name: WITHDRAWN for name in CHANNELS if getattr(remaining[key], name) == PENDING}
-            remaining[key] = replace(remaining[key], **states)
-        return {**added, **remaining}
+    def record(before: dict[str, Entry]) -> dict[str, Entry]:
+        rows = dict(before)
+        for version, manifest in manifests.items():
+            entry = _version(target, version, manifest, channels, now)
+            if (row := before.get(entry.idempotency_key)) and row.sha256 == entry.sha256:
+                continue
+            if manifest.withdrawn and version in rows:
+                # A version that is withdrawn before readers have heard of it is not announced.
+                pending = [name for name in CHANNELS if getattr(rows[version], name) == PENDING]
+                rows[version] = replace(rows[version], **dict.fromkeys(pending, WITHDRAWN))
+            rows[entry.idempotency_key] = entry
+        return rows
 
-    if new:
-        TABLE.change(catalog, add)
+    rows = TABLE.change(catalog, record)
+    unreadable += [error for key, error in damaged.items() if key not in rows or rows[key].is_pending]
+    return manifests
+
+
+def _version(target: Target, key: str, manifest: Manifest, channels: Channels, now: datetime) -> Entry:
+    """Return the row of a version; nothing is pending for one that was published or withdrawn long ago."""
+    withdrawn, text = manifest.withdrawn, None
+    at = manifest.created_at
+    if withdrawn:
+        key, at = f"{WITHDRAWN}/{key}", withdrawn.on
+        text = f"{manifest.path} was withdrawn on {withdrawn.on}: {withdrawn.reason}. Delete your copies."
+    is_new = datetime.fromisoformat(at).replace(tzinfo=UTC) > now - ANNOUNCED_WITHIN
+    return Entry(
+        key,
+        WITHDRAWN if withdrawn else VERSION,
+        manifest.week,
+        manifest.dataset,
+        manifest.version,
+        manifest.sha256,
+        text,
+        now,
+        **_states(channels if is_new else Channels()),
+        export_root=target.address(""),
+    )
 
 
 def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from duckdb import DuckDBPyConnection
 from pyhive import hive
 from pyiceberg.catalog import Catalog
 
@@ -34,7 +35,7 @@ from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
-from python_export.publishing.manifest import Manifest, outdated, paths, readable
+from python_export.publishing.manifest import Manifest, outdated, published
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target
 
@@ -146,10 +147,10 @@ def _write(
     notices: Iterable[Notice],
 ) -> str:
     of_week = [notice for notice in notices if notice.week == str(week)]
-    report_specs = {name: dataset.report_spec for name, dataset in datasets.items()}
+    report_specs = {name: dataset.display for name, dataset in datasets.items()}
     charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
-    versions = needed(target, week, charts, listed)
-    by_week = {(version.dataset, version.week): version for version in versions}
+    versions = published(target, week=str(week))
+    by_week = {(one.dataset, one.week): one for one in (*listed, *versions) if not one.withdrawn}
     announced = [
         announcement(
             target,
@@ -159,12 +160,11 @@ def _write(
             [by_week[before] for earlier in _mean_of(week) if (before := (version.dataset, str(earlier))) in by_week],
         )
         for version in versions
-        if version.week == str(week)
     ]
     newest = {version.manifest.dataset: version for version in announced}
     rankings, lines = {}, [notice.text for notice in of_week]
     for name, dataset in datasets.items():
-        if ranking := dataset.report_spec.ranking:
+        if ranking := dataset.display.ranking:
             try:
                 rankings[name] = _top(target, by_week, dataset, ranking, week)
             except (FileNotFoundError, UserError):
@@ -221,20 +221,6 @@ def _headlines(
     return [(headline.label, figure, manifest) for headline, figure, manifest in headlines]
 
 
-def needed(target: Target, week: IsoWeek, charted: Collection[str], listed: Collection[Manifest]) -> list[Manifest]:
-    """Return the manifests that a report is made of: of its week all, of what it is compared with the newest.
-
-    Of the datasets that are `charted` these are more weeks than the mean needs. Those that are `listed` are not read.
-    """
-    known = {manifest.path for manifest in listed}
-    manifests = [*readable(target, (path for path in paths(target, week=str(week)) if path not in known))]
-    for manifest in listed:
-        compared_with = _weeks(week) if manifest.dataset in charted else _mean_of(week)
-        if not manifest.withdrawn and manifest.week in map(str, (week, *compared_with)):
-            manifests.append(manifest)
-    return sorted(manifests, key=lambda manifest: (manifest.dataset, manifest.week, manifest.version))
-
-
 def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
 
@@ -271,49 +257,59 @@ def _top(target: Target, versions: Versions, dataset: Dataset, ranking: Ranking,
     made_by = {ranking.by, ranking.row_key, *filter(None, [dataset.suppressed])}
     if version is None or not made_by <= set(version.column_names):
         return None
-    files = {None: version} | {
-        ranked.of: versions.get((ranked.of, str(week))) for ranked in ranking.columns if ranked.of
-    }
-    key = csv_file.name(ranking.row_key)
+    names = dict.fromkeys(ranked.of for ranked in ranking.columns if ranked.of)
+    others = {of: other for of in names if (other := versions.get((of, str(week))))}
     types = {column.name: column.type for column in version.columns}
-    by = f"cast({csv_file.name(ranking.by)} as {types[ranking.by]})"
+    cells, cell_formats = [], []
+    for ranked in ranking.columns:
+        is_number = not ranked.of and ranked.column in version.control_totals
+        cell_formats.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
+        cell = "null" if ranked.of or ranked.column not in types else csv_file.name(ranked.column)
+        cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as {types[ranked.column]})")
+    by, key = f"cast({csv_file.name(ranking.by)} as {types[ranking.by]})", csv_file.name(ranking.row_key)
+    where = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
     failed = f"The report of {week} could not be made of the published files"
     remedy = "See what `lakehouse export verify` reports"
     with tempfile.TemporaryDirectory() as scratch, csv_file.reading(Path(scratch), failed, remedy) as database:
-        rows = {of: _rows(target, manifest, scratch) for of, manifest in files.items() if manifest}
-        cells: list[str] = []
-        cell_formats: list[str] = []
-        for ranked in ranking.columns:
-            manifest, cell = files[ranked.of], csv_file.name(ranked.column)
-            other_key = ranked.key or ranking.row_key
-            used = {ranked.column, other_key} if ranked.of else {ranked.column}
-            is_number = not ranked.of and ranked.column in version.control_totals
-            cell_formats.append("bar" if ranked.column == ranking.by else "number" if is_number else "text")
-            if manifest is None or not used <= set(manifest.column_names):
-                cell = "null"
-            elif ranked.of:
-                key_there = f"{csv_file.text(ranked.prefix)} || other.{csv_file.name(other_key)}"
-                # All from one row: a name and a brand of two rows may never have been together.
-                row = ", ".join(csv_file.name(other.column) for other in ranking.columns if other.of == ranked.of)
-                least = f"arg_min_null({cell}, row({row}))"
-                cell = f"(select {least} from of_{ranked.of} as other where {key_there} = best.{key})"
-            if not cells:
-                cell = f"coalesce({cell}, best.{key})"
-            cells.append(cell if cell_formats[-1] == "text" else f"cast({cell} as {types[ranked.column]})")
-        where = f"where {csv_file.name(dataset.suppressed)} = 'false'" if dataset.suppressed else ""
-        # Read once, however many columns come from it.
-        others = "".join(f"of_{of} as materialized (from {its_rows}), " for of, its_rows in rows.items() if of)
-        best_rows = database.execute(
+        best = database.execute(
             f"""
-            with {others}best as (
-                select * from {rows[None]} {where} order by {by} desc nulls last, {key} limit {RANKED}
-            )
-            select coalesce({by}, 0), {", ".join(cells)} from best order by {by} desc nulls last, {key}
+            select {key}, coalesce({by}, 0), {", ".join(cells)} from {_rows(target, version, scratch)} {where}
+            order by {by} desc nulls last, {key} limit {RANKED}
             """
         ).fetchall()
+        keys = [row[0] for row in best]
+        found = {
+            of: _least_rows(database, _rows(target, other, scratch), other, ranking, keys)
+            for of, other in others.items()
+        }
+    rows = []
+    for name, amount, *own in best:
+        row = [
+            found.get(ranked.of, {}).get((name, ranked.column)) if ranked.of else cell
+            for ranked, cell in zip(ranking.columns, own, strict=True)
+        ]
+        row[0] = name if row[0] is None else row[0]
+        rows.append((amount, *(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row)))
     suppressed = version.small_groups.suppressed if version.small_groups else None
-    display_rows = [tuple(GUARD.sub("", cell) if isinstance(cell, str) else cell for cell in row) for row in best_rows]
-    return Top(ranking, cell_formats, display_rows, suppressed, [manifest for manifest in files.values() if manifest])
+    return Top(ranking, cell_formats, rows, suppressed, [version, *others.values()])
+
+
+def _least_rows(
+    database: DuckDBPyConnection, rows: str, manifest: Manifest, ranking: Ranking, keys: list[str]
+) -> dict[tuple[str, str], str | None]:
+    """Return the cells that a ranking has of another dataset, by the ranking's key and their column.
+
+    All of a key are from its least row: a name and a brand of two rows may never have been together.
+    """
+    ranked = [one for one in ranking.columns if one.of == manifest.dataset]
+    key, columns = ranked[0].key or ranking.row_key, [one.column for one in ranked]
+    if not {key, *columns} <= set(manifest.column_names):
+        return {}
+    name, cells = f"{csv_file.text(ranked[0].prefix)} || {csv_file.name(key)}", ", ".join(map(csv_file.name, columns))
+    # The least row of a key comes last, and so replaces the others.
+    sql = f"select {name}, {cells} from {rows} where {name} in $keys order by all desc nulls first"
+    least = database.execute(sql, {"keys": keys}).fetchall()
+    return {(row[0], column): cell for row in least for column, cell in zip(columns, row[1:], strict=True)}
 
 
 def _rows(target: Target, manifest: Manifest, scratch: str) -> str:

@@ -31,15 +31,19 @@ def test_a_refused_message_does_not_hold_up_the_next(site: Site, mailbox: Mailbo
     assert (delivered.mail, delivered.webhook) == ("delivered", "delivered")
 
 
-def test_a_partly_refused_mail_is_not_sent_again(site: Site, mailbox: Mailbox) -> None:
+def test_a_partly_refused_mail_is_not_sent_again(
+    site: Site, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
     site.publish("a")
     [error] = site.notify(mailbox.env | {"LAKEHOUSE_SMTP_TO": "gone@example.com"})
     assert "did not take the mail (SMTPRecipientsRefused 550)" in error
-    [error] = site.notify(env := mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"})
-    assert error.startswith(f"The mail server refused 1 recipient of 1 version of {WEEK}")
-    assert "gone" not in error
-    assert site.notify(env) == []
+    for _ in range(2):
+        assert site.notify(mailbox.env | {"LAKEHOUSE_SMTP_TO": "a@example.com, gone@example.com"}) == []
     assert mailbox.accepted_for == [["a@example.com"]]
+    server = f"{mailbox.env['LAKEHOUSE_SMTP_HOST']}:{mailbox.env['LAKEHOUSE_SMTP_PORT']}"
+    assert [message for message in caplog.messages if message.startswith("the mail server")] == [
+        f"the mail server at {server} refused 1 of the recipients; the others have the mail"
+    ]
 
 
 def test_a_deferred_message_is_sent_again_whole(
@@ -57,29 +61,21 @@ def test_a_deferred_message_is_sent_again_whole(
     assert (len(mailbox.mails), len(webhook.received), webhook.asked) == (2, 2, 4)
 
 
-def test_a_channel_without_an_answer_is_asked_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
-    for week in (WEEK, NEXT_WEEK):
-        site.publish("a", week)
+def test_a_channel_that_is_away_or_gone_keeps_its_messages(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
+    site.publish("a")
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": webhook.url}
     webhook.status = 0
     mail, call = site.notify(env | dead_smtp())
     assert "does not answer (Connection refused)" in mail
     assert "does not answer (RemoteProtocolError)" in call
-    assert webhook.asked == 1
+    give_up = "`update ops.export_outbox set {0} = 'no channel' where {0} = 'pending'`"
+    assert site.notify({}) == [
+        f"1 messages wait for a {name} that is no longer configured. Configure it, or give them up: {give_up}."
+        for name, give_up in ((name, give_up.format(name)) for name in ("mail", "webhook"))
+    ]
     webhook.status = 200
     assert site.notify(env) == []
-    assert len(mailbox.mails) == len(webhook.received) == 2
-
-
-def test_a_channel_that_is_gone_keeps_its_messages(site: Site, mailbox: Mailbox) -> None:
-    site.publish("a")
-    assert len(site.notify(mailbox.env | dead_smtp())) == 1
-    give_up = "`update ops.export_outbox set mail = 'no channel' where mail = 'pending'`"
-    assert site.notify({}) == [
-        f"1 messages wait for a mail that is no longer configured. Configure it, or give them up: {give_up}."
-    ]
-    assert site.notify(mailbox.env) == []
-    assert len(mailbox.mails) == 1
+    assert len(mailbox.mails) == len(webhook.received) == 1
 
 
 def test_the_command_reports_a_failed_notification_and_exits_with_3(
@@ -121,9 +117,6 @@ def test_a_mail_server_with_tls_and_a_login(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        ({"LAKEHOUSE_SMTP_TLS": "ssl"}, "LAKEHOUSE_SMTP_TLS is 'ssl'"),
-        ({"LAKEHOUSE_SMTP_PORT": "smtp"}, "LAKEHOUSE_SMTP_PORT is 'smtp'. Set it to a port"),
-        ({"LAKEHOUSE_SMTP_PORT": "65536"}, "LAKEHOUSE_SMTP_PORT is '65536'. Set it to a port from 1 to 65535"),
         ({"LAKEHOUSE_SMTP_TO": ""}, "LAKEHOUSE_SMTP_TO is not set"),
         ({"LAKEHOUSE_SMTP_FROM": "lake"}, "LAKEHOUSE_SMTP_FROM holds no mail address"),
         ({"LAKEHOUSE_SMTP_USER": "u"}, "LAKEHOUSE_SMTP_PASSWORD is not set"),
@@ -136,12 +129,9 @@ def test_a_mail_server_with_tls_and_a_login(site: Site, tmp_path: Path) -> None:
             "LAKEHOUSE_SMTP_PASSWORD holds characters that cannot be sent",
         ),
         ({"LAKEHOUSE_ALERT_TO": "operator"}, "LAKEHOUSE_ALERT_TO holds no mail address"),
-        ({"LAKEHOUSE_SMTP_HOST": "mail..example.com"}, "LAKEHOUSE_SMTP_HOST is not a host name"),
         ({"LAKEHOUSE_SMTP_HOST": f"{'a' * 64}.example.com"}, "LAKEHOUSE_SMTP_HOST is not a host name"),
         ({"LAKEHOUSE_WEBHOOK_URL": "example.com/hook"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
         ({"LAKEHOUSE_WEBHOOK_URL": "https://host:port/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
-        ({"LAKEHOUSE_WEBHOOK_URL": "https://host:65536/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
-        ({"LAKEHOUSE_WEBHOOK_URL": "http://[::1/x"}, "LAKEHOUSE_WEBHOOK_URL is not a URL"),
         (
             {"LAKEHOUSE_WEBHOOK_URL": "https://host", "LAKEHOUSE_WEBHOOK_TOKEN": "one\n"},
             "LAKEHOUSE_WEBHOOK_TOKEN holds characters that cannot be sent",

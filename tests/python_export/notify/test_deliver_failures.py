@@ -149,13 +149,6 @@ def test_a_run_that_ends_writes_its_metrics_and_a_failed_one_leaves_them(
     assert file.read_text() == written
 
 
-def test_any_failure_of_an_export_is_alerted_and_quotes_no_row(mailbox: Mailbox, export_run: Command) -> None:
-    done = export_run(mailbox.env, failing)
-    assert str(done.exception).startswith("Unexpected error: ValueError")
-    [mail] = mailbox.mails
-    assert str(done.exception) in text_of(mail)
-
-
 def test_a_week_that_is_not_over_is_the_callers_to_know(mailbox: Mailbox, export_run: Command) -> None:
     done = export_run(mailbox.env, failing, "2999-W01")
     assert str(done.exception).startswith("2999-W01 is not over")

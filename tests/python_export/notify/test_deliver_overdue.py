@@ -7,8 +7,6 @@ import pytest
 
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
-from python_dbt import manifest as dbt_manifest
-from python_dbt.manifest import parse
 from python_export.notify import deliver
 from python_export.notify.outbox import Notice
 from python_export.publishing import late
@@ -91,28 +89,6 @@ def test_what_is_published_or_not_due_makes_no_alarm(at: At, site: Site, mailbox
     assert at(now) == []
     assert SUBJECT not in mailbox.subjects
     assert {entry.kind for entry in site.entries} <= {"version", "withdrawn"}
-
-
-def test_an_alarm_that_cannot_be_sent_stays_pending(at: At, site: Site, mailbox: Mailbox) -> None:
-    mailbox.refused_week = WEEK
-    assert len(at(DEADLINE)) == 1
-    mailbox.refused_week = "none"
-    # Also if the week is published meanwhile.
-    site.publish("a")
-    assert at(DEADLINE + SECOND) == []
-    assert SUBJECT in mailbox.subjects
-
-
-def test_alarms_and_figures_read_the_manifest_of_dbt_once(
-    at: At, site: Site, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.publish("a", NEXT_WEEK)
-    read: list[int] = []
-    monkeypatch.setattr(dbt_manifest, "parse", lambda text: read.append(len(text)) or parse(text))
-    assert at(DEADLINE) == []
-    assert mailbox.subjects == [SUBJECT, f"{NEXT_WEEK}: 1 file published"]
-    assert "amount" in text_of(mailbox.mails[1])
-    assert len(read) == 1
 
 
 def test_without_a_manifest_of_dbt_the_alarm_is_a_failed_notification(

@@ -1,8 +1,7 @@
-"""The feed and the index page list what is published, are repaired by the next run, and cost one read of a manifest."""
+"""The feed and the index page list what is published, and are repaired by the next run."""
 
 import json
 import re
-from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +19,6 @@ from python_export.publishing.audit import audit_pointer
 from python_export.publishing.manifest import FileColumn, Manifest, SmallGroups, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
-from python_export.readiness.issues import Withheld
 from tests.support.hostile_rows import draft
 from tests.support.versions import publish_file
 
@@ -151,40 +149,6 @@ def test_the_next_run_repairs_what_a_dead_one_left_and_writes_nothing_else(
     target.delete("index.html")
     index.write(target)
     assert [target.read(path) for path in FILES] == before
-
-
-def test_reports_and_index_of_a_run_read_each_manifest_and_count_what_is_excluded_once(
-    published_to: Settings, catalog: Catalog, target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted: list[str] = []
-    monkeypatch.setattr(page.thrift, "connect", lambda settings: nullcontext())
-    monkeypatch.setattr(page, "excluded_queries", lambda manifest: {"Lost": "select 1", "Late": "select 2"})
-    monkeypatch.setattr(page, "_count", lambda _, sql: counted.append(sql) or 0)
-    week = IsoWeek.parse(NEW)
-    new = []
-    for weeks in range(12):
-        for content in "ab":
-            new.append(publish_version(target, str(week.minus(weeks)), content))
-    reports = {page.report_path(week.minus(weeks)) for weeks in range(2, 12)}
-    for report in reports:
-        target.put(report, b"<p>")
-    # Reports of two weeks.
-    exported = Exported(week, withheld=[Withheld("events", OLD, "behind")])
-    read_bytes, reads = type(target).read, Counter[str]()
-
-    def count(self: Target, path: str) -> bytes:
-        reads[path] += 1
-        return read_bytes(self, path)
-
-    monkeypatch.setattr(type(target), "read", count)
-    page.write_all(published_to, catalog, exported)
-    manifests = {path: number for path, number in reads.items() if path.endswith("manifest.json")}
-    current = {f"{manifest.path}/manifest.json" for manifest in new if manifest.version == 2}
-    # A report lists all versions of its week.
-    assert manifests == dict.fromkeys(current | {f"events/{label}/v1/manifest.json" for label in (OLD, NEW)}, 1)
-    assert {*reads} - {*manifests} == {*FILES, *reports, *map(page.report_path, (OLD, NEW))}
-    assert len(exported.current) == 12
-    assert counted == ["select 1", "select 2"]
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)

@@ -3,18 +3,16 @@
 import re
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
-from python_export.csv.csv_file import connect
 from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.outbox import Notice
@@ -155,11 +153,6 @@ def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: di
     write_manifest(tmp_path, "ops", library)
     with pytest.raises(UserError, match=r"config\.meta\.excluded of lost_books is wrong at place"):
         write(offline_settings, WEEK)
-    del library["lost_books"]
-    library["exp_weekly__loans"]["export"]["display"]["ranking"] = {**RANKING, "columns": []}
-    write_manifest(tmp_path, "ops", library)
-    with pytest.raises(UserError, match="display of exp_weekly__loans is wrong at ranking"):
-        write(offline_settings, WEEK)
 
 
 @pytest.mark.usefixtures("exports_declared")
@@ -274,26 +267,8 @@ def test_the_report_takes_the_sales_of_eight_weeks_from_manifests(
     assert page.count("in the currency units of the source") == 1
 
 
-@dataclass
-class Recorded:
-    """A database that records the SQL it runs."""
-
-    database: duckdb.DuckDBPyConnection
-    queries: list[str]
-
-    def __enter__(self) -> "Recorded":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.database.close()
-
-    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
-        self.queries.append(sql)
-        return self.database.execute(sql)
-
-
-def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
-    offline_settings: Settings, library: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_ranking_has_names_of_another_file_or_its_keys(
+    offline_settings: Settings, library: dict[str, Any], tmp_path: Path
 ) -> None:
     from_titles = {"of": "titles", "key": "number", "prefix": "book-"}
     columns = [
@@ -316,26 +291,8 @@ def test_a_ranking_calls_a_row_by_another_files_name_and_by_its_key_without_one(
     published(
         offline_settings, "titles", ["number,title,author", "1,'-Dune,''Herbert", "1,Sand,Anon", "3,Emma,Austen"], {}
     )
-    # Name and author are of one row, without the guard against formulas; the other file is read once for both.
-    with monkeypatch.context() as recorded:
-        queries: list[str] = []
-        recorded.setattr(report.csv_file, "connect", lambda scratch: Recorded(connect(scratch), queries))
-        assert ranked() == [("-Dune", "&#39;&#39;Herbert"), ("book-2", ""), ("film-1", "")]
-    assert sum(sql.count(f"titles_{WEEK}_v1.csv") for sql in queries) == 1
-
-
-@pytest.mark.usefixtures("library")
-def test_numbers_that_differ_in_digit_38_are_ranked(offline_settings: Settings) -> None:
-    less, more = f"{'9' * 28}.0000000001", f"{'9' * 28}.0000000002"
-    totals_by = {"branch": {"north": {"rows": "1", "loans": less}, "south": {"rows": "1", "loans": more}}}
-    types = {"title": "string", "loans": "decimal(38,10)"}
-    columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
-    manifest = replace(
-        draft(WEEK), dataset="loans", columns=columns, control_totals={"loans": "0"}, totals_by=totals_by
-    )
-    publish_file(open_target(offline_settings), f"title,loans\nless,{less}\nmore,{more}\n", manifest)
-    page = page_of(offline_settings)
-    assert re.findall(r'<th scope="row">(less|more|north|south)<', page) == ["south", "north", "more", "less"]
+    # Name and author are of one row, without the guard against formulas.
+    assert ranked() == [("-Dune", "&#39;&#39;Herbert"), ("book-2", ""), ("film-1", "")]
 
 
 @pytest.mark.usefixtures("library")
@@ -359,30 +316,3 @@ def test_what_a_file_lacks_is_next_to_it_with_the_reason(offline_settings: Setti
     ]
     # A dataset without a version is a row too.
     assert re.findall(r"(\w+) is not published", files) == ["fines", "shelves"]
-
-
-def test_a_report_reads_the_manifests_that_it_shows(offline_settings: Settings) -> None:
-    """All versions of its week, the newest of the four before, and those that sales by channel need; a damaged one
-    gives way to the one before it."""
-    target = open_target(offline_settings)
-    week = IsoWeek(2021, 10)
-    for dataset, label, contents in (
-        ("order_lines", str(week), "ab"),
-        ("order_lines", str(week.minus(7)), "abc"),
-        ("order_lines", str(week.minus(8)), "a"),
-        ("trades", str(week.minus(1)), "ab"),
-        ("trades", str(week.minus(4)), "a"),
-        ("trades", str(week.minus(5)), "a"),
-    ):
-        for content in contents:
-            publish_file(target, content, replace(draft(label), dataset=dataset))
-    damaged = Path(offline_settings.export_root) / "order_lines" / str(week.minus(7)) / "v3"
-    unlock(damaged)
-    (damaged / "manifest.json").write_text("{")
-    assert [manifest.path for manifest in report.needed(target, week, ["order_lines"], index.current(target))] == [
-        f"order_lines/{week.minus(7)}/v2",
-        f"order_lines/{week}/v1",
-        f"order_lines/{week}/v2",
-        f"trades/{week.minus(4)}/v1",
-        f"trades/{week.minus(1)}/v2",
-    ]
