@@ -99,8 +99,8 @@ def record_versions(
                 continue
             if manifest.withdrawn and version in rows:
                 # A version that is withdrawn before readers have heard of it is not announced.
-                pending = [name for name in CHANNELS if getattr(rows[version], name) == PENDING]
-                rows[version] = replace(rows[version], **dict.fromkeys(pending, WITHDRAWN))
+                states: dict[str, Any] = {n: WITHDRAWN for n in CHANNELS if getattr(rows[version], n) == PENDING}
+                rows[version] = replace(rows[version], **states)
             rows[entry.idempotency_key] = entry
         return rows
 
