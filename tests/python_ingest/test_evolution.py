@@ -3,7 +3,6 @@
 import json
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
@@ -11,7 +10,6 @@ from confluent_kafka.schema_registry import Schema, SchemaReference
 from python_ingest.kafka.consumer import RECORDS_PER_CALL
 from python_ingest.landing.batch import FIRST_LOOK
 from tests.support.avro_versions import VARIANTS, a_value, a_version, aliased, without_nulls
-from tests.support.services.schema_registry import Registrations, registry_of
 from tests.support.topic_fixture import TopicFixture, assert_columns_hold_what_bytes_encode, record
 
 PLACES = ("place", "places", "by_name", "either", "before", "after")
@@ -75,74 +73,36 @@ def test_a_schema_that_refers_to_other_subjects_is_read_with_them(topic: TopicFi
     ]
 
 
-def test_a_schema_that_is_not_avro_makes_dead_letters(topic: TopicFixture) -> None:
-    subject = f"{topic.name}-value"
-    schema_id = topic.registry.register_schema(
-        subject, Schema('{"$schema": "http://json-schema.org/draft-07/schema#"}', "JSON")
-    )
-    topic.produce(b"\x00" + schema_id.to_bytes(4, "big") + b"{}")
-    assert topic.land_well().dead_letters == 1
-    assert topic.rows()[0]["decode_error"] == (
-        f"incompatible_schema: schema id {schema_id}, the schema is JSON, not AVRO"
-    )
+def test_avros_parser_refuses_what_spark_could_not_read(topic: TopicFixture) -> None:
+    batch_writer = topic.batch_writer()
+    large = {"type": "fixed", "name": "f", "size": 2_000_000_000}
+    decimal = large | {"logicalType": "decimal", "precision": 38}
+    for more in ({"a-b": "int"}, {"\U00010400": "int"}, {"blob": ["null", large]}, {"blob": decimal}):
+        refusal = batch_writer._avro_refusal(json.dumps(record("sale", id="int", **more)))
+        assert (refusal or "").startswith("Avro's parser refuses it: S"), more
+    assert batch_writer._avro_refusal(json.dumps(record("sale", id="int"))) is None
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"a-b": "int"},
-        {"\U00010400": "int"},
-        {"blob": ["null", {"type": "fixed", "name": "f", "size": 2_000_000_000}]},
-        {"blob": {"type": "fixed", "name": "f", "size": 2_000_000_000, "logicalType": "decimal", "precision": 38}},
-    ],
-)
-def test_a_version_that_avros_parser_refuses_costs_its_records(topic: TopicFixture, more: Any) -> None:
-    registrations = Registrations()
-    subject = f"{topic.name}-value"
-    second = record("sale", id="int", **more)
-    registrations.register(1, record("sale", id="int"), subject)
-    registrations.register(2, second, subject)
-    registrations.register(3, record("sale", id="long"), subject)
-    for schema_id in (1, 2, 3, 2, 1):
-        topic.produce(b"\x00" + schema_id.to_bytes(4, "big") + b"\x02\x00")
-    refusal = topic.batch_writer()._avro_refusal(json.dumps(second))
-    assert refusal is not None
-    assert refusal.startswith("Avro's parser refuses it: S")
-    assert topic.batch_writer()._avro_refusal(json.dumps(record("sale", id="int"))) is None
-    with registry_of(registrations) as url:
-        topic.settings = topic.settings.changed(schema_registry_url=url)
-        assert topic.land_well().dead_letters == 2
-    assert [row["id"] for row in topic.rows()] == [1, None, 1, None, 1]
-    errors = {row["decode_error"] for row in topic.rows() if row["decode_error"]}
-    assert [error.partition(", ")[0] for error in errors] == ["incompatible_schema: schema id 2"]
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture, exists: bool) -> None:
+def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture) -> None:
     stop = replace(topic.declaration, on_error="stop")
     # The registry gives equal schemas one id: a separate name keeps the ids in order.
     sale = f"sale_{topic.declaration.table}"
     first = topic.encode(topic.register(record(sale, id="int")), {"id": 1})
-    if exists:
-        topic.produce(first)
-        topic.land_well(declaration=stop)
+    topic.produce(first)
+    topic.land_well(declaration=stop)
     topic.produce(first)
     topic.produce(topic.encode(topic.register(record(sale, id="int", a=["null", "int"])), {"id": 2, "a": 2}))
     unfit = topic.register(record(sale, id="int", a="string"))
     topic.produce(topic.encode(unfit, {"id": 3, "a": "three"}))
-    before = topic.table().metadata_location if exists else None
+    before = topic.table().metadata_location
     result = topic.land(declaration=stop)
     assert str(result.error).startswith(
-        f"{topic.name}: partition 0, offset {2 + exists}: incompatible_schema: schema id {unfit}, "
+        f"{topic.name}: partition 0, offset 3: incompatible_schema: schema id {unfit}, "
         "a: int cannot become string; nothing of this batch was landed."
     )
-    table = topic.table()
-    if exists:
-        assert table.metadata_location == before
-    else:
-        assert (table.current_snapshot(), set(table.schema().column_names) & {"id", "a"}) == (None, set())
+    assert topic.table().metadata_location == before
     assert topic.land_well().dead_letters == 1
-    assert sales(topic) == [(None, 1)] * exists + [(None, 1), (2, 2), (None, None)]
+    assert sales(topic) == [(None, 1), (None, 1), (2, 2), (None, None)]
 
 
 @pytest.mark.slow
@@ -162,8 +122,8 @@ def test_a_batch_that_fails_after_the_table_was_widened_lands_later(topic: Topic
     assert [row["ingest_batch"] for row in topic.rows()] == [1, 2]
 
 
-@pytest.mark.parametrize(("schema", "key"), [("int", 7), (record("sale_key", id="int"), {"id": 7})])
-def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture, schema: object, key: object) -> None:
+def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture) -> None:
+    schema, key = record("sale_key", id="int"), {"id": 7}
     topic = topic.declaring(key="avro")
     value = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for foreign in (None, b"plain", b"\x00\x7f\xff\xff\x00\x02"):
@@ -177,37 +137,6 @@ def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture, schem
     rows = topic.rows()
     assert [row["kafka_key"] for row in rows] == [None, None, None, key, None]
     assert [row["key_schema_id"] for row in rows] == [None, None, 0x7FFFFF00, key_id, None]
-
-
-def test_fields_find_their_columns_whatever_version_came_first(topic: TopicFixture) -> None:
-    def version(**fields: str) -> Any:
-        below = record("p", **fields)
-        return record(
-            f"sale_{topic.declaration.table}",
-            place=below,
-            places={"type": "array", "items": record("q", **fields)},
-            by_name={"type": "map", "values": record("s", **fields)},
-            either=["int", record("t", **fields)],
-        )
-
-    def values(**fields: str) -> dict[str, Any]:
-        return {"place": fields, "places": [fields], "by_name": {"k": fields}, "either": fields}
-
-    older, newer = (
-        topic.register(version(**fields))
-        for fields in ({"a": "string", "b": "string"}, {"größe": "string", "b": "string"})
-    )
-    topic.produce(topic.encode(newer, values(größe="c2", b="b2")))
-    topic.land_well()
-    topic.produce(topic.encode(older, values(a="a1", b="b1")))
-    topic.produce(topic.encode(newer, values(größe="c2", b="b2")))
-    topic.land_well()
-    first, second, third = topic.rows()
-    old, new = {"a": "a1", "b": "b1", "größe": None}, {"a": None, "b": "b2", "größe": "c2"}
-    for row, expected in ((first, new), (second, old), (third, new)):
-        assert (row["place"], row["places"], row["by_name"]) == (expected, [expected], [("k", expected)])
-        assert row["either"] == {"member_int": None, "member_t": expected}
-    assert_columns_hold_what_bytes_encode(topic, 3)
 
 
 @pytest.mark.slow

@@ -35,8 +35,6 @@ from tests.support.topic_fixture import (
     produce,
 )
 
-BATCH_COLUMNS = ("ingest_batch", "ingested_at")
-
 
 def plan(topic: TopicFixture, *ranges: OffsetRange) -> BatchPlan:
     state = Broker(topic.settings, 10).describe(topic.name)
@@ -46,30 +44,6 @@ def plan(topic: TopicFixture, *ranges: OffsetRange) -> BatchPlan:
 def renumbered(landed: DataFrame, batch: int) -> DataFrame:
     """Return the rows as a replay has them that changes all."""
     return landed.withColumn("ingest_batch", F.lit(batch).cast("bigint"))
-
-
-def test_small_batches_land_the_same_rows_as_one(topic: TopicFixture) -> None:
-    produce(topic, 40)
-    assert topic.land_well().batches == 1
-    small = replace(topic.declaration, table=f"{topic.declaration.table}_small")
-    result = topic.land_well(Options(max_records=9, wait=10), small)
-    assert (result.records, result.batches) == (40, 5)
-
-    def facts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{name: value for name, value in row.items() if name not in BATCH_COLUMNS} for row in rows]
-
-    assert facts(topic.rows(small)) == facts(topic.rows())
-    assert sorted({row["ingest_batch"] for row in topic.rows(small)}) == [1, 2, 3, 4, 5]
-
-
-def test_the_snapshot_describes_its_batch(topic: TopicFixture) -> None:
-    produce(topic, 6, partitions=(0, 2))
-    topic.land_well()
-    summary = topic.table().current_snapshot().summary
-    assert summary["lakehouse.batch"] == "1"
-    assert summary["lakehouse.ranges"] == '{"0": [0, 3], "2": [0, 3]}'
-    assert summary["added-records"] == "6"
-    assert summary["operation"].value == "overwrite"
 
 
 @pytest.mark.slow
@@ -300,16 +274,6 @@ def test_aborted_transactions_are_passed_over_once(topic: TopicFixture) -> None:
     assert_exactly_once(topic, 11)
 
 
-def test_a_partition_added_later_is_read_from_its_beginning(topic: TopicFixture) -> None:
-    produce(topic, 3)
-    topic.land_well()
-    topic.add_partitions(4)
-    topic = replace(topic)  # a producer that knows the new partition
-    produce(topic, 4, start=3, partitions=(3, 0))
-    assert topic.land_well().records == 4
-    assert_exactly_once(topic, 7)
-
-
 def test_a_recreated_topic_is_refused(topic: TopicFixture) -> None:
     produce(topic, 6)
     topic.land_well()
@@ -361,9 +325,8 @@ def test_what_retention_takes_from_a_partition_that_was_empty_at_first_is_a_gap(
     assert_exactly_once(topic, 5)
 
 
-@pytest.mark.parametrize("is_rewritten", [False, True])
 def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that_notes_it(
-    topic: TopicFixture, is_rewritten: bool
+    topic: TopicFixture,
 ) -> None:
     """A replay or an erasure that follows knows no more than the files."""
     produce(topic, 4, partitions=(1,))
@@ -371,8 +334,7 @@ def test_what_retention_takes_is_a_gap_also_when_others_expire_the_snapshot_that
     name = topic.declaration.identifier
     topic.sql(f"call lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
     topic.sql(f"call lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
-    if is_rewritten:
-        assert replace_rows(topic.spark, topic.table(), "", renumbered, "true", REPLAY) == 4
+    assert replace_rows(topic.spark, topic.table(), "", renumbered, "true", REPLAY) == 4
     produce(topic, 4, start=4, partitions=(0,))
     topic.delete_records(0, 3)
     assert "retention deleted offsets 0 to 2 of partition 0" in str(topic.land().error)

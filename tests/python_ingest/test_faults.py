@@ -3,7 +3,6 @@
 Each ends with the table compared to the topic, record by record.
 """
 
-import json
 import math
 import os
 import random
@@ -43,7 +42,6 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
 from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.race import until
-from tests.support.services.schema_registry import SILENCE, registry_answering
 from tests.support.topic_fixture import (
     SALE,
     Messages,
@@ -157,18 +155,6 @@ def read_until(stream: Any, words: str) -> None:
         if words in line:
             return
     raise AssertionError(f"it ended without {words!r}")
-
-
-def test_a_registry_in_trouble_during_a_run_makes_no_dead_letter(topic: TopicFixture) -> None:
-    produce(topic, 9)
-    answers = [(503, {}), SILENCE, (500, {}), (429, {}), (200, {"schema": json.dumps(SALE)})]
-    with registry_answering(*answers, subject=f"{topic.name}-value") as (url, asked):
-        settings = topic.settings.changed(schema_registry_url=url, registry_timeout="1s")
-        result = topic.land(Options(wait=60), settings=settings)
-    # Once more for the schema's fingerprint.
-    assert len(asked) == len(answers) + 1
-    assert (result.error, result.records, result.dead_letters) == (None, 9, 0)
-    assert_exactly_once(topic, 9)
 
 
 def test_numbers_that_are_none_land_as_they_are(topic: TopicFixture) -> None:
@@ -421,30 +407,22 @@ def locked_catalog(settings: Settings, seconds: float = 0) -> Iterator[None]:
             other.execute("rollback")
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_failure_of_spark_is_tried_once_more_and_blames_no_other_ingester(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+def test_a_failure_of_spark_is_tried_once_more(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(topic, 6)
-    topic.land_well()
-    produce(topic, 6)
-    overwrite, calls = commit.overwrite, []
+    outcomes = iter([False, False, False, True])
+    overwrite = commit.overwrite
 
     def failing(*arguments: Any) -> None:
-        calls.append(arguments)
-        if len(calls) <= times:
+        if not next(outcomes):
             raise Py4JError("the store is busy")
         overwrite(*arguments)
 
     monkeypatch.setattr(commit, "overwrite", failing)
     monkeypatch.setattr(run, "RETRY_SECONDS", 0.0)
-    result = topic.land()
-    assert len(calls) == 2
-    if times == 1:
-        assert (result.error, result.records) == (None, 6)
-    else:
-        assert str(result.error).startswith(f"{topic.name}: Spark failed (Py4JError). See ")
-        assert_exactly_once(topic, 6)
+    assert str(topic.land().error).startswith(f"{topic.name}: Spark failed (Py4JError). See ")
+    assert topic.rows() == []
+    assert topic.land_well().records == 6
+    assert_exactly_once(topic, 6)
 
 
 @pytest.mark.slow
@@ -489,11 +467,10 @@ def with_damage(topic: TopicFixture, partition: int, *offsets: int) -> None:
         at += 12 + length
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture, compression: str) -> None:
+def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) -> None:
     """Between good batches, two in a row, and at both ends of a partition."""
     topic.producer = Producer(
-        {**connections.kafka_client(topic.settings), "linger.ms": 200, "compression.type": compression}
+        {**connections.kafka_client(topic.settings), "linger.ms": 200, "compression.type": "zstd"}
     )
     for start in range(0, 50, 5):
         produce(topic, 5, start=start, partitions=(0,))
@@ -522,16 +499,16 @@ def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture, 
     assert topic.verify().issues == []
 
 
-@pytest.mark.parametrize(("stamped", "damaged"), [(5, 10), (10, 5), (7, 8)])
-def test_no_damage_lands_beside_a_stamp_before_1582(topic: TopicFixture, stamped: int, damaged: int) -> None:
+def test_no_damage_lands_beside_a_stamp_before_1582(topic: TopicFixture) -> None:
+    """Behind, in front of and right beside it."""
     configure(topic, "message.timestamp.before.max.ms", str(2**63 - 1))
     schema_id = topic.register(SALE)
     for offset in range(15):
-        stamp = -62_135_596_800_000 if offset == stamped else 1_700_000_000_000
+        stamp = -62_135_596_800_000 if offset in (3, 7, 12) else 1_700_000_000_000
         topic.produce(topic.encode(schema_id, {"id": offset, "note": ""}), 0, timestamp=stamp)
         topic.flush()
-    with_damage(topic, 0, damaged)
-    assert f"the checksum of offsets {damaged} to {damaged} of partition 0 is wrong" in str(topic.land().error)
-    assert [row["kafka_offset"] for row in topic.rows()] == [*range(damaged)]
+    with_damage(topic, 0, 8)
+    assert "the checksum of offsets 8 to 8 of partition 0 is wrong" in str(topic.land().error)
+    assert [row["kafka_offset"] for row in topic.rows()] == [*range(8)]
     assert topic.land(Options(wait=10, accept_gap=True)).error is None
-    assert [row["kafka_offset"] for row in topic.rows()] == [offset for offset in range(15) if offset != damaged]
+    assert [row["kafka_offset"] for row in topic.rows()] == [offset for offset in range(15) if offset != 8]

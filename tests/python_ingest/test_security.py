@@ -21,7 +21,7 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.registry import Registry
 from python_ingest.verify.compare import verify_topic
-from tests.support.commands import LAKEHOUSE, run_lakehouse
+from tests.support.commands import LAKEHOUSE
 from tests.support.services.secured import (
     PASSWORD,
     USER,
@@ -274,16 +274,3 @@ def test_a_registry_that_is_not_trusted_or_turns_us_away_is_not_waited_for(
     wrong = {name: secured.other_ca if value == "other" else value for name, value in wrong.items()}
     with pytest.raises(UserError, match=words):
         Registry(secured.settings(getattr(secured, way), wrong), LONG).schemas([1])
-
-
-def test_a_wrong_password_is_one_line_and_exit_code_1(
-    secured: Secured, models_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {**secured.sasl_ssl, "KAFKA_SASL_PASSWORD": "wrong-secret"}.items():
-        monkeypatch.setenv(name, value)
-    result = run_lakehouse("ingest", "run", "--wait", "1h", "--models", str(models_dir))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr == (
-        f"error: Authentication with Kafka at {secured.broker.sasl_ssl} failed."
-        " Check KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_SASL_MECHANISM.\n"
-    )

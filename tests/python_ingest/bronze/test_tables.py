@@ -151,6 +151,14 @@ def test_a_table_that_was_made_without_a_layout_takes_one(catalog: Catalog) -> N
     assert layout_of(tables.prepared(catalog, alone)) == ("kafka_partition", "")
 
 
+@pytest.mark.parametrize(("column", "is_nameless"), [("kafka_key", True), ("id", True), ("kafka_offset", False)])
+def test_files_are_not_named_after_values_of_records(catalog: Catalog, column: str, is_nameless: bool) -> None:
+    columns = spark_types.struct({"id": LongType()})
+    declared = replace(DECLARATION, key="string", columns=columns, partition_spec=(partition_field(column),))
+    properties = tables.prepared(catalog, declared).properties
+    assert ("write.object-storage.enabled" in properties) == is_nameless
+
+
 def made(catalog: Catalog) -> Table:
     """Return the table with the columns of the first schemas."""
     return tables.evolve(tables.create(catalog, DECLARATION), DECLARATION, FIRST)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from python_common.config.settings import Settings
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_ingest.bronze.commit import Landed
 from python_ingest.cli.ingest import _print_summary
+from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options, Reporter, TopicResult
 from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.in_process import Lakehouse
@@ -57,17 +59,13 @@ def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_topic_that_is_not_declared_or_does_not_exist_is_one_line(topic: TopicFixture, ingest: Lakehouse) -> None:
-    undeclared = ingest("run", "nonsense")
-    assert (undeclared.returncode, undeclared.stdout) == (1, "")
-    assert undeclared.stderr == (f"error: No dbt source declares the topic 'nonsense'. Choose from {topic.name}.\n")
-    topic.delete_topic()
+def test_a_missing_topic_is_one_line(services: Settings, declaration: Declaration, ingest: Lakehouse) -> None:
     missing = ingest("run", "--json")
     assert missing.returncode == 1
     [result] = json.loads(missing.stdout)
-    assert (result["topic"], result["records"]) == (topic.name, 0)
+    assert (result["topic"], result["records"]) == (declaration.topic, 0)
     assert f"error: {result['error']}\n" == missing.stderr
-    assert missing.stderr.startswith(f"error: The topic '{topic.name}' does not exist")
+    assert missing.stderr.startswith(f"error: The topic '{declaration.topic}' does not exist")
     assert missing.stderr.count("\n") == 1
 
 
@@ -85,21 +83,8 @@ def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
     assert result.stderr.count("\n") == 1, result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_signal_ends_following_well(topic: TopicFixture, models_dir: Path, number: signal.Signals) -> None:
-    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
-    topic.land_well()
-    command = [LAKEHOUSE, "ingest", "run", "--follow", "--every", "1h", "--models", str(models_dir)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert process.stderr.readline().endswith(f"Z info: {topic.name}: caught up\n")
-    process.send_signal(number)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
-    assert output.splitlines()[-1].split()[:2] == [topic.name, "0"]
-
-
-@pytest.mark.parametrize(("options", "signals"), [([], 1), pytest.param(["--follow"], 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "signals"), [([], 1), (["--follow"], 2)])
 def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
     topic: TopicFixture, models_dir: Path, options: list[str], signals: int
 ) -> None:

@@ -1,5 +1,6 @@
 """When each topic that is followed gets its next batch, and what counts as too many dead letters meanwhile."""
 
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from python_common.errors import UserError
 from python_common.spark import session
 from python_ingest.declare.topics import Declaration
 from python_ingest.landing import follow as following
-from python_ingest.landing.follow import follow
+from python_ingest.landing.follow import follow, stopped_by_signals
 from python_ingest.landing.run import Ingester, TopicResult
 
 
@@ -122,6 +123,21 @@ def test_an_error_of_what_is_done_after_a_turn_ends_it() -> None:
     with pytest.raises(UserError, match="has ended"):
         turns.follow("ab", 1, after)
     assert turns.stopping.is_set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_only_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
+    stopping, received = threading.Event(), list[int]()
+    before = signal.signal(number, lambda number, _: received.append(number))
+    try:
+        with stopped_by_signals(stopping):
+            signal.raise_signal(number)
+            assert stopping.wait(10)
+            assert received == []
+            signal.raise_signal(number)
+        assert received == [number]
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_log_that_a_process_appends_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

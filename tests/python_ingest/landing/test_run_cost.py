@@ -22,6 +22,7 @@ from tests.support.topic_fixture import TopicFixture, produce
 JCMD = Path(java.executable()).resolve().with_name("jcmd")
 
 
+@pytest.mark.slow
 def test_batches_after_the_first_compile_nothing(topic: TopicFixture) -> None:
     compilations = topic.spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
     produce(topic, 4)

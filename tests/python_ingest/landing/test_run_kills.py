@@ -10,19 +10,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options
-from python_ingest.maintenance.maintain import Retention
 from tests.support.commands import LAKEHOUSE, run_lakehouse
 from tests.support.seeds import SEED
-from tests.support.topic_fixture import TopicFixture, assert_exactly_once, assert_sorted, laid_out, produce
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, produce
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get("TEST_ROUNDS", "1"))
 
@@ -54,7 +51,6 @@ POINTS: dict[str, Callable[[Progress], bool]] = {
     "while data files are written": lambda progress: progress.wrote("data/**/*.parquet"),
     "as soon as it is committed": Progress.committed,
 }
-FIRST, *MORE = POINTS
 
 
 @pytest.fixture
@@ -104,34 +100,13 @@ def killed_at(point: str, topic: TopicFixture, models_dir: Path, start: Callable
     return total
 
 
-@pytest.mark.parametrize("point", [FIRST, *(pytest.param(point, marks=pytest.mark.slow) for point in MORE)])
+@pytest.mark.parametrize("point", POINTS)
 def test_a_batch_killed_at_any_step_is_landed_once(
     topic: TopicFixture, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
 ) -> None:
     assert_exactly_once(topic, killed_at(point, topic, models_dir, start))
 
 
-@pytest.mark.slow
-class TestOfALayoutOfItsOwn:
-    """The same of a table that is partitioned and sorted as its source declares."""
-
-    @pytest.fixture
-    def declaration(self, declaration: Declaration) -> Declaration:
-        return laid_out(declaration)
-
-    @pytest.mark.parametrize("point", ["while data files are written", "between data files and commit"])
-    def test_a_batch_killed_at_any_step_is_landed_once(
-        self, topic: TopicFixture, models_dir: Path, start: Callable[..., subprocess.Popen[bytes]], point: str
-    ) -> None:
-        total = killed_at(point, topic, models_dir, start)
-        assert_exactly_once(topic, total)
-        assert {len(entry["partition"]) for entry in topic.table().inspect.partitions().to_pylist()} == {3}
-        topic.maintain(Retention(timedelta(0)))
-        assert_exactly_once(topic, total)
-        assert_sorted(topic)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEED, SEED + ROUNDS))
 def test_two_ingesters_killed_at_random_land_each_offset_once(
     topic: TopicFixture, start: Callable[..., subprocess.Popen[bytes]], seed: int

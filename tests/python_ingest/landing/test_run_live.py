@@ -13,19 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from python_common.spark.session import LazySparkSession
-from python_common.weeks import IsoWeek
-from python_dbt.project import Project
-from python_export.notify.exported import Exported
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
 from python_ingest.landing.run import Options
 from python_ingest.verify.compare import verify_topic
-from python_jobs.weekly import steps
-from python_jobs.weekly.steps import Job
 from tests.support.commands import LAKEHOUSE
 from tests.support.race import until
 from tests.support.topic_fixture import SALE, Messages, TopicFixture, declared_in, new_declaration, produce
@@ -105,19 +97,6 @@ def test_a_run_on_live_topics_ends_with_what_was_there_at_its_start(busy: Busy) 
     assert all(count >= end for count, end in zip(landed, before, strict=True))
     # Each has grown since, and the run did not follow.
     assert all(end > count for count, end in zip(landed, busy.ends(), strict=True))
-
-
-def test_the_weekly_jobs_first_step_ends_on_live_topics(
-    busy: Busy, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A process has one Spark.
-    monkeypatch.setattr(LazySparkSession, "__call__", lambda _: spark)
-    monkeypatch.setattr(steps, "read_declarations", lambda _: busy.declarations)
-    before = busy.ends()
-    settings, week = busy.topics[0].settings, IsoWeek.parse("2026-W46")
-    job = Job(settings, Project(PROJECT_ROOT, {}), load_catalog(settings), [week], Exported(week))
-    assert f"new records of {TOPICS} topics, 0 dead letters" in steps.ingest(job)
-    assert all(count >= end for count, end in zip(busy.landed(), before, strict=True))
 
 
 @pytest.mark.slow

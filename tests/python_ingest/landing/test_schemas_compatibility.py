@@ -60,6 +60,12 @@ def test_a_field_that_does_not_fit_its_declared_column_is_refused() -> None:
         )
 
 
+def test_a_schema_that_is_not_avro_is_refused() -> None:
+    declaration, registered = Declaration("t", "s", "t"), Registered("JSON", "{}")
+    with pytest.raises(IncompatibleSchema, match="the schema is JSON, not AVRO"):
+        check_compatibility("value", declaration, NO_COLUMNS, Versions(), Versions(), Versions(), registered)
+
+
 def test_a_union_of_which_a_record_holds_nothing_is_refused() -> None:
     """Names that differ by case only cannot be columns, so nothing of the record is left."""
     twins = record("twins", A="int", a="int")

@@ -58,19 +58,6 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: To
     assert_exactly_once(topic, 2 * len(foreign))
 
 
-@pytest.mark.slow
-def test_a_replay_lands_a_foreign_schema_once_the_declaration_names_its_subject(topic: TopicFixture) -> None:
-    subject = f"{topic.name}-moved"
-    topic.produce(topic.encode(topic.register(sale(topic)), {"id": 1, "note": "own"}))
-    moved = sale(topic) | {"fields": [*sale(topic)["fields"], {"name": "more", "type": ["null", "int"]}]}
-    topic.produce(topic.encode(topic.register_under(subject, moved), {"id": 2, "note": "moved", "more": 7}))
-    topic.land_well()
-    assert replay.replay(topic.batch_writer(), None) == Replayed(1, 0)
-    corrected = topic.declaring(subject=(f"{topic.name}-value", subject))
-    assert replay.replay(corrected.batch_writer(), "foreign_schema") == Replayed(1, 1)
-    assert [(row["id"], row["more"]) for row in topic.rows()] == [(1, None), (2, 7)]
-
-
 def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(topic: TopicFixture) -> None:
     topic = topic.declaring(key="avro")
     shared = sale(topic)

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame
 
 from python_common.errors import UserError
+from python_ingest.bronze import tables
+from python_ingest.cli import ingest as cli
+from python_ingest.declare.topics import Declaration
 from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
 from tests.support.dead_letters import land_dead_letters, register_late, schema
@@ -87,15 +91,11 @@ def test_a_replay_that_another_commit_overtakes_starts_again_under_another_numbe
     assert topic.verify().issues == []
 
 
-def test_a_reason_that_does_not_exist_is_refused(topic: TopicFixture, ingest: Lakehouse) -> None:
-    result = ingest("replay", topic.name, "--reason", "bad luck")
-    assert result.returncode == 1
-    assert result.stderr.startswith("error: There is no reason 'bad luck'. Choose from not_registry_avro, ")
-
-
-def test_what_has_no_table_cannot_be_replayed(topic: TopicFixture) -> None:
-    with pytest.raises(UserError, match=f"There is no table {topic.declaration.identifier}"):
-        replay.replay(topic.batch_writer(), None)
+def test_a_reason_or_table_that_does_not_exist_is_refused(catalog: Catalog, declaration: Declaration) -> None:
+    with pytest.raises(UserError, match=r"There is no reason 'bad luck'. Choose from not_registry_avro, "):
+        cli.replay(declaration.topic, reason="bad luck")
+    with pytest.raises(UserError, match=f"There is no table {declaration.identifier}"):
+        tables.existing(catalog, declaration)
 
 
 @pytest.mark.slow

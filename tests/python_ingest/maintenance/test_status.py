@@ -50,15 +50,12 @@ def test_lag_freshness_and_files_of_a_topic(topic: TopicFixture) -> None:
     assert 50 <= late.lag_seconds < 50 + 600
 
 
-@pytest.mark.parametrize(("stamp", "newest"), [(1_800_000_000_000_000, datetime.max), (-(10**15), datetime.min)])
-def test_a_stamp_beyond_datetimes_years_is_an_end_of_time(
-    topic: TopicFixture, models_dir: Path, stamp: int, newest: datetime
-) -> None:
+def test_a_stamp_beyond_datetimes_years_is_an_end_of_time(topic: TopicFixture, models_dir: Path) -> None:
     configure(topic, "message.timestamp.after.max.ms", str(2**63 - 1))
-    produce(topic, 1, stamp=stamp)
+    produce(topic, 1, stamp=1_800_000_000_000_000)
     topic.land_well()
     status = status_of(topic)
-    assert (status.newest_record, status.rows, status.error) == (newest.replace(tzinfo=UTC), 1, None)
+    assert (status.newest_record, status.rows, status.error) == (datetime.max.replace(tzinfo=UTC), 1, None)
     metrics.write(models_dir / "far.prom", [status])
 
 

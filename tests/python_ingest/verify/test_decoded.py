@@ -119,26 +119,6 @@ def test_a_changed_value_of_every_type_is_named_by_offset_and_column(
     assert "private" not in report.line() + "".join(report.issues + report.notes)
 
 
-def test_an_update_of_one_column_fails_and_names_it(topic: TopicFixture, ingest: Lakehouse) -> None:
-    schema_id = topic.register(record("sale", id="int", amount="double", place=record("p", city="string")))
-    for index in range(30):
-        value = {"id": index, "amount": 9.5, "place": {"city": "private"}}
-        topic.produce(topic.encode(schema_id, value), index % 3, key=str(index).encode())
-    topic.land_well()
-    topic.sql("update {table} set amount = 0 where id < 9")
-    topic.sql("update {table} set place = named_struct('city', 'secret') where id = 29")
-    assert ingest("verify").returncode == 0
-    result = ingest("verify", "--decoded")
-    assert result.returncode == 1
-    assert sorted(result.stdout.splitlines()) == [
-        "  partition 0: offsets 0 to 2: another amount than in its bytes",
-        "  partition 1: offsets 0 to 2: another amount than in its bytes",
-        "  partition 2: offset 9: another place.city than in its bytes",
-        "  partition 2: offsets 0 to 2: another amount than in its bytes",
-        f"{topic.name}: 30 records compared, 30 rows decoded again: 4 issues, the first are",
-    ]
-
-
 def test_what_decoders_disagree_on_is_named_and_what_is_not_known_yet_is_noted(topic: TopicFixture) -> None:
     sale = topic.register(record("sale", id="int"))
     for value in (topic.encode(sale, {"id": 1}), topic.encode(sale, {"id": 2}), b"no schema", None):
@@ -212,23 +192,19 @@ def test_a_sample_decodes_a_part_and_deleted_rows_are_skipped(
     assert not [issue for issue in report.issues if "than in its bytes" in issue]
 
 
-def test_rows_that_were_skipped_have_no_columns(topic: TopicFixture) -> None:
-    topic = topic.declaring(on_error="skip")
-    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}), key=b"k")
-    topic.produce(b"no schema", key=b"k")
-    topic.land_well()
-    assert_columns_hold_what_bytes_encode(topic, 2)
-    topic.sql("update {table} set id = 2 where kafka_offset = 1")
-    assert topic.verify(decoded=True).issues == ["partition 0: offset 1: another id than in its bytes"]
-
-
-def test_fields_named_like_columns_of_the_ingester_are_found_under_their_longer_names(topic: TopicFixture) -> None:
+def test_fields_named_like_columns_of_the_ingester_are_found(topic: TopicFixture, ingest: Lakehouse) -> None:
     schema_id = topic.register(record("sale", kafka_offset="int", _file="string"))
     topic.produce(topic.encode(schema_id, {"kafka_offset": 5, "_file": "f"}))
     topic.land_well()
     assert_columns_hold_what_bytes_encode(topic, 1)
     topic.sql("update {table} set value_kafka_offset = 6, value__file = 'g'")
-    assert topic.verify(decoded=True).issues == [
-        "partition 0: offset 0: another value_kafka_offset than in its bytes",
-        "partition 0: offset 0: another value__file than in its bytes",
-    ]
+    assert ingest("verify").returncode == 0
+    result = ingest("verify", "--decoded")
+    assert (result.returncode, result.stdout.splitlines()) == (
+        1,
+        [
+            f"{topic.name}: 1 records compared, 1 rows decoded again: 2 issues, the first are",
+            "  partition 0: offset 0: another value_kafka_offset than in its bytes",
+            "  partition 0: offset 0: another value__file than in its bytes",
+        ],
+    )
