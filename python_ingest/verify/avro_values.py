@@ -7,13 +7,13 @@ not compared. Times stay numbers.
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Context, Decimal
 from itertools import count
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from fastavro._read_py import schemaless_reader as bounded_reader
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from python_ingest.avro.types import NAMED, RECORDS, simple_name
@@ -56,7 +56,7 @@ class Reader:
     that the schema lacks is omitted, and so is a field whose path is `omitted`.
 
     Raises:
-        NotCompared: fastavro refuses the schema, or a value of it may be larger than its bytes.
+        NotCompared: fastavro refuses the schema, a value of it may be larger than its bytes, or a type contains itself.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class Reader:
         self._named: dict[str, Any] = {}
         self._names = names
         self._omitted = omitted
-        self._is_recursive = False
         self._schema: Any = None
         try:
             parse_schema({"type": "fixed", "name": BOOLEAN, "size": 1}, self._named)
@@ -97,10 +96,8 @@ class Reader:
             NotCompared: the value is one that Avro's Java library may read in another way, or refuse.
         """
         body = (part or b"")[HEADER_BYTES:]
-        # In C the stack would end before a type inside itself does.
-        reader = bounded_reader if self._is_recursive else schemaless_reader
         try:
-            decoded: Any = reader(io.BytesIO(body), self._schema, None, return_named_type=True)
+            decoded: Any = schemaless_reader(io.BytesIO(body), self._schema, None, return_named_type=True)
         except Exception as error:  # damaged bytes make a reader fail in any way
             if isinstance(error, IndexError) and not is_refused:
                 raise NotCompared("an index may have more than 32 bits") from None
@@ -117,10 +114,11 @@ class Reader:
         return body.startswith(encoded.getvalue())
 
     def _takes_no_bytes(self, schema: Any, types: Iterator[int], within: tuple[str, ...]) -> bool:
-        """Return whether a type's values take no bytes, and note whether a type is inside itself.
+        """Return whether a type's values take no bytes.
 
         Raises:
-            NotCompared: an array may have any number of items in a few bytes, or the schema is too large.
+            NotCompared: an array may have any number of items in a few bytes, a type contains itself, or the schema is
+                too large.
         """
         if next(types) > MOST_TYPES:
             raise NotCompared("it has more than 500,000 types")
@@ -132,8 +130,7 @@ class Reader:
         match definition["type"]:
             case "record" | "error":
                 if (name := definition["name"]) in within:
-                    self._is_recursive = True
-                    return False
+                    raise NotCompared("a type contains itself")
                 return all(
                     [self._takes_no_bytes(field["type"], types, (*within, name)) for field in definition["fields"]]
                 )
@@ -147,49 +144,46 @@ class Reader:
     def _definition(self, schema: Any) -> Any:
         return self._named.get(schema, {"type": schema}) if isinstance(schema, str) else schema
 
-    def _converter(self, schema: Any, column: IcebergType | None, path: str, within: tuple[str, ...] = ()) -> Convert:
-        """Return what makes a column's values of decoded ones; `path` is that of the records around, `within` they."""
+    def _converter(self, schema: Any, column: IcebergType | None, path: str) -> Convert:
+        """Return what makes a column's values of decoded ones; `path` is that of the records around."""
         if isinstance(schema, list):
-            return self._union(schema, column, path, within)
+            return self._union(schema, column, path)
         definition = self._definition(schema)
         match definition["type"]:
             case "record" | "error":
-                return self._record(definition, column, path, within)
+                return self._record(definition, column, path)
             case "array":
                 element = column.element_type if isinstance(column, ListType) else None
-                convert_item = self._converter(definition["items"], element, path, within)
+                convert_item = self._converter(definition["items"], element, path)
                 return lambda items: [convert_item(item) for item in items]
             case "map":
                 value = column.value_type if isinstance(column, MapType) else None
-                convert = self._converter(definition["values"], value, path, within)
+                convert = self._converter(definition["values"], value, path)
                 return lambda values: {key: convert(value) for key, value in values.items()}
         return _leaf(definition)
 
-    def _record(self, definition: Any, column: IcebergType | None, path: str, within: tuple[str, ...]) -> Convert:
-        if definition["name"] in within:
-            return _same  # no column holds it
-        columns, within = _below(column), (*within, definition["name"])
-        fields = []
+    def _record(self, definition: Any, column: IcebergType | None, path: str) -> Convert:
+        columns, fields = _below(column), []
         for field in definition["fields"]:
             if path + field["name"] not in self._omitted:
                 name = self._column_of(field["name"], columns)
-                convert = self._converter(field["type"], columns.get(name), f"{path}{name}.", within)
+                convert = self._converter(field["type"], columns.get(name), f"{path}{name}.")
                 fields.append((field["name"], name, convert))
         return lambda record: {name: convert(record[field]) for field, name, convert in fields}
 
-    def _union(self, union: list[Any], column: IcebergType | None, path: str, within: tuple[str, ...]) -> Convert:
+    def _union(self, union: list[Any], column: IcebergType | None, path: str) -> Convert:
         """Return the conversion to the one type of a union, or to a record with the member that was written."""
         branches = [branch for branch in union if branch != "null"]
         if {*map(simple_name, branches)} in NUMBERS:
             return _same
         if len(branches) == 1:
-            convert_only = self._converter(branches[0], column, path, within)
+            convert_only = self._converter(branches[0], column, path)
             return lambda value: None if value is None else convert_only(_split(value)[1])
         members: dict[Any, list[tuple[str, Convert]]] = defaultdict(list)
         for branch in branches:
             definition, name = self._definition(branch), f"member_{simple_name(branch)}"
             written = definition["name"] if definition["type"] in NAMED else PYTHON_TYPES[definition["type"]]
-            members[written].append((name, self._converter(branch, _below(column).get(name), path, within)))
+            members[written].append((name, self._converter(branch, _below(column).get(name), path)))
 
         def convert_member(value: Any) -> Any:
             if value is None:
@@ -213,6 +207,24 @@ class Reader:
             seen.update(near)
             near = [other for name in near for other in self._names.get(name, ()) if other not in seen]
         return field
+
+
+def renamed(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Return the aliases of each field name in some schemas, in both directions."""
+    others: dict[str, list[str]] = defaultdict(list)
+
+    def add_aliases(schema: Any) -> None:  # whatever a registry holds under a schema's keys
+        for below in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+            add_aliases(below)
+        for field in schema.get("fields", ()) if isinstance(schema, dict) else ():
+            for alias in field.get("aliases", ()):
+                others[field["name"]].append(alias)
+                others[alias].append(field["name"])
+
+    for text in texts:
+        with suppress(ValueError, TypeError, AttributeError, KeyError):  # an invalid schema has no aliases
+            add_aliases(json.loads(text))
+    return others
 
 
 def _for_fastavro(schema: dict[str, Any]) -> Any:

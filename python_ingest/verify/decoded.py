@@ -19,8 +19,7 @@ from python_ingest.declare.spark_types import struct
 from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
 from python_ingest.kafka.message import schema_id
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.verify.aliases import renamed
-from python_ingest.verify.avro_values import NotCompared, Reader, Unreadable
+from python_ingest.verify.avro_values import NotCompared, Reader, Unreadable, renamed
 from python_ingest.verify.bronze_rows import BronzeTable, is_erased
 from python_ingest.verify.report import Report
 
