@@ -13,10 +13,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from python_common import private_files
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.process import Service, free_ports
-from python_common.spark.session import LazySparkSession
 from python_dev.stack import kafka
 from python_ingest.bronze import commit
 from python_ingest.declare.topics import Declaration
@@ -41,7 +38,6 @@ from python_ingest.landing import batch, run, timestamp_overflow
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
 from tests.support.commands import LAKEHOUSE, run_lakehouse
-from tests.support.race import until
 from tests.support.topic_fixture import (
     SALE,
     Messages,
@@ -192,19 +188,6 @@ def test_messages_beyond_a_megabyte_land_or_are_dead_letters(topic: TopicFixture
     assert_exactly_once(topic, 5)
 
 
-def large_records(topic: TopicFixture, count: int) -> None:
-    """Produce records of 9 MB that no codec makes smaller, over all partitions."""
-    producer = large_producer(topic, 10_000_000)
-    value = topic.encode(
-        topic.register(record("scan", image="bytes")), {"image": random.Random(9).randbytes(9_000_000)}
-    )
-    for index in range(count):
-        producer.produce(topic.name, value, partition=index % 3)
-        if index % 10 == 9:
-            assert producer.flush(60) == 0
-    assert producer.flush(60) == 0
-
-
 def test_a_batch_is_bounded_by_bytes_before_and_after_the_first_file(
     topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,16 +201,6 @@ def test_a_batch_is_bounded_by_bytes_before_and_after_the_first_file(
     assert result.batches == len(summaries) > 5
     assert all(summary is not None and int(summary["added-files-size"]) < 500_000 for summary in summaries)
     assert_exactly_once(topic, 60)
-
-
-@pytest.mark.slow
-def test_large_records_land_in_the_default_heap(topic: TopicFixture, models_dir: Path) -> None:
-    large_records(topic, 300)
-    landed = run_lakehouse("--log-level=warning", "ingest", "run", "--models", str(models_dir))
-    assert (landed.returncode, landed.stderr) == (0, "")
-    positions = topic.table().scan(selected_fields=("kafka_partition", "kafka_offset")).to_arrow().to_pylist()
-    assert len({tuple(position.values()) for position in positions}) == len(positions) == 300
-    assert len(topic.table().snapshots()) > 1
 
 
 @pytest.mark.slow
@@ -256,60 +229,6 @@ def test_a_topic_that_ends_the_jvm_is_named_with_the_remedy(
     landed = run_lakehouse("ingest", "run", other.name, "--models", str(tmp_path))
     assert landed.returncode == 0, landed.stderr
     assert_exactly_once(other, 6)
-
-
-def spark_without_socket(settings: Settings) -> None:
-    """Wait until a JVM that runs, but listens no more, counts as gone; stopping it then raises nothing."""
-    spark = LazySparkSession(settings)
-    gateway = spark().sparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    assert gateway.proc.poll() is None
-    # The kernel may still accept a connection that the JVM never answers: only its end closes that.
-    watchdog = threading.Timer(10, gateway.proc.kill)
-    watchdog.start()
-    # Nor does it end a connection of before at once.
-    until(spark.gone)
-    spark.stop()
-    watchdog.cancel()
-
-
-@pytest.mark.slow
-@pytest.mark.stack
-def test_a_jvm_that_has_closed_its_socket_and_not_ended_yet_is_gone(offline_settings: Settings) -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        process.submit(spark_without_socket, offline_settings).result(300)
-
-
-@pytest.mark.slow
-def test_dead_letters_are_replayed_once_their_schema_is_registered_while_following(
-    topic: TopicFixture, models_dir: Path
-) -> None:
-    """Those of before the start, and those that it lands itself."""
-
-    def schema(name: str) -> dict[str, Any]:
-        return record(name, id="int") | {"doc": topic.name}
-
-    def produce_ahead() -> int:
-        probe = topic.register(schema(f"probe{topic.name}{time.time_ns()}".replace(".", "")))
-        value = topic.encode(probe, {"id": 1})
-        topic.produce(b"\x00" + (probe + 1).to_bytes(4, "big") + value[5:])
-        topic.flush()
-        return probe + 1
-
-    def register_late(missing: int) -> None:
-        assert topic.register(schema(f"late{missing}")) == missing, "another schema was registered in between"
-
-    missing = produce_ahead()
-    assert topic.land_well().dead_letters == 1
-    register_late(missing)
-    with following(models_dir) as follower:
-        read_until(follower.stderr, "1 dead letters are decoded")
-        missing = produce_ahead()
-        read_until(follower.stderr, "records landed")
-        register_late(missing)
-        read_until(follower.stderr, "1 dead letters are decoded")
-    assert [(row["decode_error"], row["id"]) for row in topic.rows()] == [(None, 1), (None, 1)]
 
 
 def test_timestamps_of_any_calendar_land_as_sent(topic: TopicFixture) -> None:

@@ -27,17 +27,6 @@ def types(columns: IcebergType) -> dict[str, str]:
     return {name: in_spark(column) for name, column in children(columns).items()}
 
 
-def test_the_columns_hold_every_field_of_every_version_in_any_order() -> None:
-    versions = [
-        record("r", id="int", price="float"),
-        record("r", id="int", code=["null", "string"], price="double"),
-        record("r", price="float", id="long", nested=record("n", x="int")),
-    ]
-    expected = {"id": "bigint", "price": "double", "code": "string", "nested": "struct<`x`: int>"}
-    for order in permutations(versions):
-        assert types(merged(*order)[0]) == expected
-
-
 def plain(column: IcebergType) -> Any:
     """Return a type without the order of fields and the name of a renamed one."""
     if isinstance(column, StructType):
@@ -84,21 +73,6 @@ def test_every_version_is_read_in_the_shape_of_the_columns() -> None:
             # Where it is not the column's, the type is the writer's, and narrower.
             assert widened_columns(exact(columns), of_avro(reader)) == exact(columns)
             fastavro.parse_schema(json.loads(json.dumps(reader)))
-
-
-def test_fields_are_added_inside_records_arrays_and_maps() -> None:
-    def version(**fields: str) -> Any:
-        lines = {"type": "array", "items": record("line", **fields)}
-        return record(
-            "r", place=record("p", **fields), lines=lines, by_name={"type": "map", "values": record("v", **fields)}
-        )
-
-    below = "struct<`a`: int, `b`: string>"
-    assert types(merged(version(a="int"), version(a="int", b="string"))[0]) == {
-        "place": below,
-        "lines": f"array<{below}>",
-        "by_name": f"map<string, {below}>",
-    }
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))

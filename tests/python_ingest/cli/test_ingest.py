@@ -151,11 +151,15 @@ def test_too_many_dead_letters_have_a_separate_exit_code(topic: TopicFixture, in
     assert (result.records, result.dead_letters, result.over_limit) == (2, 1, False)
 
 
-def test_a_field_that_is_null_in_the_table_ends_a_run_as_a_warning(topic: TopicFixture, ingest: Lakehouse) -> None:
+def test_a_note_on_a_schema_is_a_warning_of_its_run_and_in_the_status(topic: TopicFixture, ingest: Lakehouse) -> None:
     schema_id = topic.register(record(f"sale_{topic.declaration.table}", id="int", ID="int", k="int"))
     topic.produce(topic.encode(schema_id, {"id": 1, "ID": 2, "k": 3}))
     topic.flush()
     run = ingest("run")
     assert run.returncode == 0
     omitted = "is omitted, its name differs from another new one by case only: NULL in the table"
-    assert f"warning: {topic.name}: schema id {schema_id}: id {omitted}; ID {omitted}\n" in run.stderr
+    note = f"schema id {schema_id}: id {omitted}; ID {omitted}"
+    assert f"warning: {topic.name}: {note}\n" in run.stderr
+    assert topic.table().properties[f"lakehouse.note.value-schema.{schema_id}"] == note
+    assert f"note: {topic.name}: {note}" in " ".join(ingest("status").stdout.split())
+    assert topic.land_well().notes == []

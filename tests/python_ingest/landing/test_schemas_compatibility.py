@@ -2,7 +2,6 @@
 
 import json
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from python_ingest.declare.spark_types import NO_COLUMNS, of_spark, struct
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered
 from python_ingest.landing.schemas import check_compatibility
-from python_ingest.maintenance.status import topic_statuses
-from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, record
 
 Fields = dict[str, tuple[str, bool]]
@@ -125,28 +122,3 @@ def test_what_replaces_a_field_is_noted_or_refused_by_its_path_until_it_is_allow
     # What no column can hold, no declaration makes fit.
     with pytest.raises(IncompatibleSchema, match="a: string cannot become int"):
         notes_of(record("r", a="string"), record("r", a="int"), "a")
-
-
-@pytest.mark.slow
-def test_a_drop_next_to_an_addition_lands_and_is_in_the_log_and_the_summary(
-    topic: TopicFixture, models_dir: Any, ingest: Lakehouse
-) -> None:
-    name = f"sale_{topic.declaration.table}"
-    first = topic.register(optional(record(name, id="int", code="int"), "code"))
-    second = topic.register(record(name, id="int", number="int"))
-    topic.produce(topic.encode(first, {"id": 1, "code": 5}))
-    assert topic.land_well().notes == []
-    topic.produce(topic.encode(second, {"id": 2, "number": 6}))
-    note = f"schema id {second}: code was dropped and number added, as a separate column"
-    result = topic.land_well()
-    assert (result.dead_letters, result.notes, topic.messages.notes) == (0, [note], [note])
-    assert [(row["code"], row["number"]) for row in topic.rows()] == [(5, None), (None, 6)]
-    assert topic.table().properties[f"lakehouse.note.value-schema.{second}"] == note
-    topic.produce(topic.encode(second, {"id": 3, "number": 7}))
-    assert topic.land_well().notes == []
-    (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
-    assert status.notes == [note]
-    listed = ingest("status")
-    assert f"note: {topic.name}: {note}" in listed.stdout
-    allowing = replace(topic.declaration, table=f"{topic.declaration.table}_allowed", allow=("code",))
-    assert topic.land_well(declaration=allowing).notes == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from python_common.catalog.catalog import load_catalog
+from python_common.errors import UserError
 from python_common.locks import lock
 from python_common.locks.lease import LeaseLostError, alone
 from python_ingest.landing.run import Options
@@ -165,14 +166,16 @@ def test_a_table_of_dbt_is_rid_of_its_delete_files(topic: TopicFixture) -> None:
     assert topic.spark.table(f"lake.{name}").count() == 90
 
 
-def test_what_would_harm_running_readers_or_writers_is_refused(ingest: Lakehouse) -> None:
-    for options, text in (
-        (("--keep-orphans", "23h"), "Orphan files younger than a day may belong to a running commit"),
-        (("--keep-snapshots", "30m"), "Snapshots younger than an hour may be in use by a reader"),
-    ):
-        result = ingest("maintain", *options)
-        assert (result.returncode, result.stdout) == (1, "")
-        assert text in result.stderr
+@pytest.mark.parametrize(
+    ("retention", "words"),
+    [
+        (Retention(orphans=timedelta(hours=23)), "Orphan files younger than a day may belong to a running commit"),
+        (Retention(timedelta(minutes=30)), "Snapshots younger than an hour may be in use by a reader"),
+    ],
+)
+def test_what_would_harm_running_readers_or_writers_is_refused(retention: Retention, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        retention.check()
 
 
 def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(topic: TopicFixture, ingest: Lakehouse) -> None:

@@ -16,6 +16,7 @@ from python_ingest.maintenance import replay
 from python_ingest.maintenance.replay import Replayed
 from tests.support.dead_letters import land_dead_letters, register_late, schema
 from tests.support.in_process import Lakehouse
+from tests.support.race import until
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, record
 
 CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
@@ -65,6 +66,21 @@ def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: Topi
     topic.produce(topic.encode(missing, {"id": 9}))
     assert topic.land_well().records == 1
     assert max(row["ingest_batch"] for row in topic.rows()) == 3
+
+
+@pytest.mark.slow
+def test_a_following_ingester_replays_once_a_schema_is_registered(topic: TopicFixture) -> None:
+    missing = land_dead_letters(topic)
+    recovery, batch_writer = replay.Recovery(), topic.batch_writer()
+    recovery(batch_writer)
+    assert [letters.rows for letters in replay.summary(topic.table())] == [6, 1]
+    register_late(topic, missing)
+
+    def is_replayed() -> bool:
+        recovery(batch_writer)
+        return [letters.rows for letters in replay.summary(topic.table())] == [1]
+
+    until(is_replayed)
 
 
 @pytest.mark.slow
