@@ -387,15 +387,15 @@ def with_damage(topic: TopicFixture, partition: int, *offsets: int) -> None:
 
 
 def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) -> None:
-    """Between good batches, two in a row, and at both ends of a partition."""
+    """Two batches in a row between good ones, and the first of a partition."""
     topic.producer = Producer(
         {**connections.kafka_client(topic.settings), "linger.ms": 200, "compression.type": "zstd"}
     )
     for start in range(0, 50, 5):
         produce(topic, 5, start=start, partitions=(0,))
         produce(topic, 5, start=50 + start, partitions=(1,))
-    with_damage(topic, 0, 12, 27, 32)
-    with_damage(topic, 1, 0, 49)
+    with_damage(topic, 0, 12, 17)
+    with_damage(topic, 1, 0)
     result = topic.land()
     assert str(result.error).startswith(
         f"{topic.name}: the checksum of offsets 10 to 14 of partition 0, offsets 0 to 4 of partition 1"
@@ -407,10 +407,9 @@ def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) 
     assert topic.land(Options(wait=10, accept_gap=True)).error is None
     gaps = {name: until for name, until in topic.table().properties.items() if "accepted-gap" in name}
     assert gaps == {
-        f"lakehouse.accepted-gap.{partition}.{start}": str(start + 5)
-        for partition, start in ((0, 10), (0, 25), (0, 30), (1, 0), (1, 45))
+        f"lakehouse.accepted-gap.{partition}.{start}": str(start + 5) for partition, start in ((0, 10), (0, 15), (1, 0))
     }
-    good = [(0, at) for at in range(50) if at // 5 not in (2, 5, 6)] + [(1, at) for at in range(5, 45)]
+    good = [(0, at) for at in range(50) if at // 5 not in (2, 3)] + [(1, at) for at in range(5, 50)]
     assert [(row["kafka_partition"], row["kafka_offset"]) for row in topic.rows()] == good
     assert topic.land_well(Options(wait=10, from_earliest=True)).records == 0
     produce(topic, 1, partitions=(1,))
@@ -418,6 +417,7 @@ def test_damage_in_kafkas_log_is_named_and_can_be_left_out(topic: TopicFixture) 
     assert topic.verify().issues == []
 
 
+@pytest.mark.slow
 def test_no_damage_lands_beside_a_stamp_before_1582(topic: TopicFixture) -> None:
     """Behind, in front of and right beside it."""
     configure(topic, "message.timestamp.before.max.ms", str(2**63 - 1))

@@ -170,6 +170,18 @@ def test_versions_of_a_record_that_may_be_null_are_compared(of_topic: Any) -> No
     assert "long cannot become int" in str(reasons[2])
 
 
+def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(of_topic: Any) -> None:
+    topic = of_topic()
+    own = f"{topic.declaration.topic}-value"
+    topic.registrations.register(7, record("sale", id="int"), own, "a", "b", "c", "d")
+    topic.registrations.register(8, record("k", id="int"), f"{topic.declaration.topic}-key")
+    # A value may not be written with a key's schema.
+    reasons, _ = topic.outcome([[7, 8]])
+    assert reasons == {7: None, 8: f"foreign_schema: schema id 8 belongs to {topic.declaration.topic}-key"}
+    assert of_topic(("d",)).outcome([[7]])[0] == {7: None}
+    assert of_topic(("x",)).outcome([[7]])[0] == {7: "foreign_schema: schema id 7 belongs to a, b, c and 2 more"}
+
+
 @pytest.mark.parametrize("naming", ["record", "topic_record"])
 def test_subjects_may_be_named_after_records(of_topic: Any, naming: str) -> None:
     topic = of_topic(naming)

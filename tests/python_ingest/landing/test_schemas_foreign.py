@@ -58,27 +58,6 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: To
     assert_exactly_once(topic, 2 * len(foreign))
 
 
-def test_a_schema_of_several_subjects_is_good_for_each_of_their_topics(topic: TopicFixture) -> None:
-    topic = topic.declaring(key="avro")
-    shared = sale(topic)
-    schema_id = topic.register(shared)
-    for subject in ("a", "b", "c", "d"):
-        assert topic.register_under(f"{topic.name}-{subject}", shared) == schema_id
-    key_id = topic.register(record(f"k_{topic.declaration.table}", id="int"), side="key")
-    value, key = topic.encode(schema_id, {"id": 1, "note": "n"}), topic.encode(key_id, {"id": 7})
-    topic.produce(value, key=key)
-    # A key may not be written with a value's schema, nor a value with a key's.
-    topic.produce(key, key=value)
-    assert topic.land_well().dead_letters == 1
-    assert [row["kafka_key"] for row in topic.rows()] == [{"id": 7}, None]
-    assert errors(topic) == [None, f"foreign_schema: schema id {key_id} belongs to {topic.name}-key"]
-    elsewhere = topic.declaring(table=f"{topic.declaration.table}_x", subject=("x",))
-    elsewhere.land_well()
-    assert errors(elsewhere)[0] == (
-        f"foreign_schema: schema id {schema_id} belongs to {topic.name}-a, {topic.name}-b, {topic.name}-c and 2 more"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [

@@ -152,6 +152,7 @@ def test_a_batch_number_is_not_given_twice_when_a_rollback_and_expiry_forget_it(
     assert_exactly_once(topic, 6)
 
 
+@pytest.mark.slow
 def test_a_table_of_dbt_is_rid_of_its_delete_files(topic: TopicFixture) -> None:
     name = f"{topic.declaration.schema}.mart_{topic.declaration.table}"
     topic.spark.sql(f"create namespace if not exists lake.{topic.declaration.schema}")
