@@ -3,7 +3,6 @@
 import random
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -21,18 +20,10 @@ from tests.support.services.http_server import Handler, serving
 from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
 
 
-def sale(topic: TopicFixture) -> dict[str, Any]:
-    # Under a separate name: the registry gives equal schemas of several subjects one id.
-    return record(f"sale_{topic.declaration.table}", id="int", note="string")
-
-
-def errors(topic: TopicFixture) -> list[str | None]:
-    return [row["decode_error"] for row in topic.rows()]
-
-
 def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: TopicFixture) -> None:
     rng = random.Random(20261122)
-    rows_of_topic = topic.register(sale(topic))
+    # Under a separate name: the registry gives equal schemas of several subjects one id.
+    rows_of_topic = topic.register(record(f"sale_{topic.declaration.table}", id="int", note="string"))
     # Fields of the same names with other types, fields of other names, random ones, and none at all.
     hostile = [
         record("trade", id="string", note="int", symbol="string"),
@@ -51,8 +42,9 @@ def test_neighbours_of_hostile_schemas_are_untouched_and_each_is_named(topic: To
         topic.produce(topic.encode(rows_of_topic, {"id": index, "note": "good"}))
         expected += [f"foreign_schema: schema id {schema_id} belongs to {subject}", None]
     assert topic.land_well().dead_letters == len(foreign)
-    assert errors(topic) == expected
-    assert [row["id"] for row in topic.rows()[1::2]] == list(range(len(foreign)))
+    rows = topic.rows()
+    assert [row["decode_error"] for row in rows] == expected
+    assert [row["id"] for row in rows[1::2]] == list(range(len(foreign)))
     assert list(SchemaState.of(topic.table()).writers["value"]) == [rows_of_topic]
     assert [field.name for field in SchemaState.of(topic.table()).columns.fields] == ["id", "note"]
     assert_exactly_once(topic, 2 * len(foreign))
