@@ -1,8 +1,7 @@
 """Plans what a schema changes in a bronze table before its first record, by the ingester's steps."""
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyiceberg.table import Table
@@ -10,7 +9,7 @@ from pyiceberg.types import IcebergType, StructType
 
 from python_common.errors import UserError
 from python_ingest.avro.versions import Versions
-from python_ingest.avro.walk import IncompatibleSchema
+from python_ingest.avro.walk import IncompatibleSchema, below
 from python_ingest.bronze.column_types import widened_columns
 from python_ingest.bronze.columns import declared_columns, landed_columns
 from python_ingest.bronze.schema_state import SchemaState
@@ -21,31 +20,19 @@ from python_ingest.landing.schemas import TopicSchemas, check_compatibility
 
 
 @dataclass(frozen=True)
-class ColumnChange:
-    """A column, or a field, element or value below one, by its path: its type before and after.
-
-    `before` is None if it is not there yet.
-    """
-
-    path: str
-    before: str | None
-    after: str
-
-
-@dataclass(frozen=True)
 class SchemaChange:
     """What one schema would do to a table.
 
-    `source` is a subject, then with the schema's id, or a file. `refused` is None, or a reason that begins with the
+    `source` is a subject, then with the schema's id, or a file. `added` and `widened` have the new types of columns by
+    their paths, `not_written` those that its records leave NULL. `refused` is None, or a reason that begins with the
     field; then the rest is empty: its records would be dead letters.
     """
 
     source: str
     schema_id: int | None
     table: str
-    added: tuple[ColumnChange, ...] = ()
-    widened: tuple[ColumnChange, ...] = ()
-    unchanged: tuple[ColumnChange, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+    widened: Mapping[str, str] = field(default_factory=dict)
     not_written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     refused: str | None = None
@@ -57,10 +44,9 @@ class SchemaChange:
         if self.refused is not None:
             yield f"  refused    {self.refused}"
             return
-        yield from (f"  adds       {column.path} {column.after}" for column in self.added)
-        yield from (f"  widens     {column.path} {column.before} to {column.after}" for column in self.widened)
+        yield from (f"  adds       {path} {new}" for path, new in self.added.items())
+        yield from (f"  widens     {path} to {new}" for path, new in self.widened.items())
         yield from (f"  omits      {path} (stays, NULL from then on)" for path in self.not_written)
-        yield f"  unchanged  {len(self.unchanged)}"
         yield from (f"  note       {note}" for note in self.notes)
 
 
@@ -112,7 +98,6 @@ def _plan(
 ) -> SchemaChange:
     state = SchemaState.of(table)
     writers = state.writers[side]
-    before = _of_side(side, state.columns)
     wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
     known = Versions.of(writers.values())
     older, named = TopicSchemas(registry, declaration).of_type(side, writers, schema_id, registered)
@@ -121,17 +106,17 @@ def _plan(
     except IncompatibleSchema as error:
         return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
     landed = landed_columns(side, writer)
-    after = widened_columns(wanted, landed)
-    columns = list(_compared("", before, after))
+    after = dict(_leaves(widened_columns(wanted, landed)))
+    before = dict(_leaves(_of_side(side, state.columns)))
+    written = {path.lower() for path, _ in _leaves(landed)}
     return SchemaChange(
         source,
         schema_id,
         declaration.identifier,
-        added=tuple(column for column in columns if column.before is None),
-        widened=tuple(column for column in columns if column.before not in (None, column.after)),
-        unchanged=tuple(column for column in columns if column.before == column.after),
+        added={path: new for path, new in after.items() if path not in before},
+        widened={path: new for path, new in after.items() if before.get(path, new) != new},
+        not_written=tuple(path for path in after if path.lower() not in written),
         notes=notes,
-        not_written=tuple(column.path for column in _compared("", landed, after) if column.before is None),
     )
 
 
@@ -139,16 +124,10 @@ def _of_side(side: str, columns: StructType) -> StructType:
     return StructType(*(field for field in columns.fields if (field.name == "kafka_key") == (side == "key")))
 
 
-def _compared(path: str, before: IcebergType | None, after: IcebergType) -> Iterator[ColumnChange]:
-    """Yield what is new at its topmost path, and everything else at its lowest."""
-    below = spark_types.children(after)
-    if before is None or not below:
-        yield ColumnChange(path, None if before is None else _display_name(before), _display_name(after))
-        return
-    columns = {name.lower(): column for name, column in spark_types.children(before).items()}
-    for name, part in below.items():
-        yield from _compared(f"{path}.{name}" if path else name, columns.get(name.lower()), part)
-
-
-def _display_name(column: IcebergType) -> str:
-    return re.sub(r"-?\b\d+: |optional ", "", str(column))
+def _leaves(column: IcebergType, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and type of each part of a column that has no parts."""
+    parts = spark_types.children(column)
+    if not parts:
+        yield path, str(column)
+    for name, part in parts.items():
+        yield from _leaves(part, below(path, name))
