@@ -9,8 +9,7 @@ from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.types import AvroSchema, omitted_fields
 from python_ingest.avro.versions import Versions, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, avro_type, below, children, holds_nothing, not_null
-from python_ingest.bronze import column_types
-from python_ingest.bronze.columns import landed_name, landed_record
+from python_ingest.bronze.column_types import landed_name, landed_record, of_avro
 from python_ingest.declare.spark_types import in_spark
 from python_ingest.declare.topics import read_declarations
 from python_ingest.kafka.registry import Registered, Registry
@@ -27,7 +26,7 @@ class SourceField:
     @property
     def type(self) -> str:
         """Spark's text for its type."""
-        text = in_spark(column_types.of_avro(self.avro))
+        text = in_spark(of_avro(self.avro))
         return text.replace(" ", "") if text.startswith("decimal") else text
 
     @property

@@ -8,8 +8,7 @@ from pyiceberg.types import StructType
 
 from python_common.catalog import property_keys
 from python_ingest.avro.types import AvroSchema, omitted_fields
-from python_ingest.bronze.column_types import widened_columns
-from python_ingest.bronze.columns import decoded_columns, landed_columns, landed_name
+from python_ingest.bronze.column_types import decoded_columns, landed_columns, landed_name, widened_columns
 from python_ingest.declare import spark_types
 
 

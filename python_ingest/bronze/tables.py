@@ -20,8 +20,7 @@ from python_common.catalog.commits import translate_commit_errors, until_committ
 from python_common.errors import UserError
 from python_common.log import log
 from python_ingest.avro.walk import IncompatibleSchema
-from python_ingest.bronze.column_types import widened_columns
-from python_ingest.bronze.columns import declared_columns
+from python_ingest.bronze.column_types import declared_columns, widened_columns
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare import spark_types, table_layout
 from python_ingest.declare.table_layout import METADATA_COLUMNS

@@ -21,8 +21,7 @@ from pyspark.sql.avro.functions import from_avro
 from python_ingest.avro.bounded import bounded
 from python_ingest.avro.types import AvroSchema
 from python_ingest.avro.walk import below, optional, walk
-from python_ingest.bronze.column_types import EXACT_DIGITS, exact, reader_schema
-from python_ingest.bronze.columns import landed_record
+from python_ingest.bronze.column_types import EXACT_DIGITS, exact, landed_record, reader_schema
 from python_ingest.bronze.schema_state import Decoder, Decoders
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import struct

@@ -10,8 +10,7 @@ from pyiceberg.types import IcebergType, StructType
 from python_common.errors import UserError
 from python_ingest.avro.versions import Versions
 from python_ingest.avro.walk import IncompatibleSchema, below
-from python_ingest.bronze.column_types import widened_columns
-from python_ingest.bronze.columns import declared_columns, landed_columns
+from python_ingest.bronze.column_types import declared_columns, landed_columns, widened_columns
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare import spark_types
 from python_ingest.declare.topics import Declaration

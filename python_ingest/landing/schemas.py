@@ -16,8 +16,7 @@ from python_ingest.avro import expanded_schema
 from python_ingest.avro.types import AvroSchema, omitted_fields
 from python_ingest.avro.versions import Versions, refuse_narrowing, replaced_fields, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, holds_nothing, walk
-from python_ingest.bronze.column_types import widened_columns
-from python_ingest.bronze.columns import landed_columns, without_collisions
+from python_ingest.bronze.column_types import landed_columns, widened_columns, without_collisions
 from python_ingest.bronze.schema_state import Decoder, Decoders, SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered, Registry

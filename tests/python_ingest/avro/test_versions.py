@@ -14,8 +14,7 @@ from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.avro.types import omitted_fields
 from python_ingest.avro.versions import CASE_TWIN, NEW_TWIN, Versions, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, avro_type, fields, not_null
-from python_ingest.bronze.column_types import exact, of_avro, reader_schema, widened_columns
-from python_ingest.bronze.columns import landed_record
+from python_ingest.bronze.column_types import exact, landed_record, of_avro, reader_schema, widened_columns
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.spark_types import children, in_spark, of_spark
 from tests.support.avro_versions import VARIANTS, a_version, aliased, merged

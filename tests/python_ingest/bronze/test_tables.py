@@ -15,8 +15,8 @@ from python_common.catalog.commits import CommitConflict
 from python_common.errors import UserError
 from python_ingest.avro import expanded_schema
 from python_ingest.avro.walk import IncompatibleSchema
-from python_ingest.bronze import column_types, tables, topic_identity
-from python_ingest.bronze.columns import landed_columns
+from python_ingest.bronze import tables, topic_identity
+from python_ingest.bronze.column_types import landed_columns, of_avro
 from python_ingest.bronze.positions import Position, position_of
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.bronze.tables import table_schema
@@ -32,7 +32,7 @@ def writer(schema: Any) -> Any:
 
 
 def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
-    struct = column_types.of_avro(writer(record("r", a="int", b=record("b", c="string"))))
+    struct = of_avro(writer(record("r", a="int", b=record("b", c="string"))))
     assert [(field.name, field.required) for field in struct.fields] == [("a", False), ("b", False)]
     assert [field.name for field in struct.fields[1].field_type.fields] == ["c"]
 
