@@ -1,6 +1,5 @@
-"""A fork of a lake in S3, its catalog in a PostgreSQL or behind REST: production keeps every object."""
+"""A fork of a lake in S3 whose catalog is behind REST: production keeps every object."""
 
-import secrets
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,6 @@ from python_common.errors import UserError
 from python_common.spark import thrift
 from python_dev.review import data
 from python_jobs import fork, fork_catalog
-from tests.support.services.postgres import Postgres
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 DAY = timedelta(days=1)
@@ -31,35 +29,23 @@ STATEMENTS = (
 )
 
 
-@pytest.fixture(params=["postgresql", "rest"])
-def production(
-    request: pytest.FixtureRequest,
-    postgres: Postgres,
-    weed: Weed,
-    database: str,
-    properties: Path,
-    offline_settings: Settings,
-    tmp_path: Path,
-) -> Iterator[Settings]:
+@pytest.fixture
+def production(weed: Weed, offline_settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     """Two tables in a bucket; Spark's executors are configured on a cluster."""
-    bucket = f"lake-{secrets.token_hex(4)}"
-    conf = tmp_path / "spark.conf"
+    conf, properties = tmp_path / "spark.conf", tmp_path / "rest.properties"
     conf.write_text("spark.master spark://nowhere\n")
-    common = offline_settings.changed(warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", spark_conf=conf)
-    if request.param == "rest":
-        properties.with_name("rest.properties").write_text(
-            # It has views, and does not list them among what it has.
-            f"credential = {KEY}:{SECRET}\nscope = catalog\nview-endpoints-supported = true\n"
-        )
-        properties.with_name("rest.properties").chmod(0o600)
-        properties = properties.with_name("rest.properties")
-        settings = common.changed(catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}")
-    else:
-        settings = common.changed(catalog_uri=postgres.database(database))
-    settings = settings.changed(catalog_properties=properties)
+    # It has views, and does not list them among what it has.
+    properties.write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\nview-endpoints-supported = true\n")
+    properties.chmod(0o600)
+    settings = offline_settings.changed(
+        catalog_uri=weed.catalog,
+        catalog_properties=properties,
+        warehouse=f"s3://{TABLE_BUCKET}",
+        home=tmp_path / "home",
+        spark_conf=conf,
+    )
     with changed_environment({**weed.variables, "LAKEHOUSE_HOME": str(settings.home)}):
-        boto3.client("s3").create_bucket(Bucket=bucket)
-        catalog = load_catalog(settings, create=True)
+        catalog = load_catalog(settings)
         catalog.create_namespace_if_not_exists("shop")
         for name in ("orders", "items"):
             catalog.create_table(f"shop.{name}", ROWS.schema).append(ROWS)
@@ -100,8 +86,7 @@ def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Sett
     assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
 
 
-@pytest.mark.parametrize("production", ["rest"], indirect=True)
-def test_a_rest_catalog_that_does_not_list_its_views_is_not_forked_without_them(production: Settings) -> None:
+def test_a_catalog_that_lists_no_views_is_not_forked(production: Settings) -> None:
     text = production.catalog_properties.read_text()
     production.catalog_properties.write_text(text.replace("view-endpoints-supported = true\n", ""))
     with pytest.raises(UserError, match="has no views"):
@@ -109,7 +94,6 @@ def test_a_rest_catalog_that_does_not_list_its_views_is_not_forked_without_them(
     assert fork_catalog.tags(load_catalog(production)) == []
 
 
-@pytest.mark.parametrize("production", ["rest"], indirect=True)
 def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production: Settings) -> None:
     catalog = load_catalog(production)
     sql = ViewRepresentation(SQLViewRepresentation(type="sql", sql="select name from shop.items", dialect="spark"))

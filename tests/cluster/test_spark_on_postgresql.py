@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession, functions
 
@@ -20,7 +19,6 @@ from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
 from tests.support.services.spark_jvm import separate_session
 
 DATABASE = "lake_of_spark"
-SECRET = "spark-secret-31fa"
 CLIENTS = 4
 ROWS = 200
 
@@ -36,16 +34,12 @@ def way(postgres: Postgres) -> Iterator[LossyWay]:
 def direct(postgres: Postgres, properties: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings of a lake whose catalog is reached without losses."""
     directory = tmp_path_factory.mktemp("lake")
-    conf = directory / "spark.conf"
-    conf.write_text(f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n")
-    conf.chmod(0o600)
     return Settings(
         kafka_bootstrap_servers="127.0.0.1:1",
         schema_registry_url="http://127.0.0.1:1",
         warehouse=str(directory / "warehouse"),
         catalog_uri=postgres.database(DATABASE),
         catalog_properties=properties,
-        spark_conf=conf,
         home=directory / "home",
         thrift_port=free_ports(1)[0],
         thrift_password="thrift-secret-c2d8",
@@ -60,8 +54,8 @@ def spark(direct: Settings, postgres: Postgres, way: LossyWay) -> Iterator[Spark
 
 
 @pytest.mark.parametrize("retries", [0, 4])
-@pytest.mark.parametrize("losses", [["reply"], ["request"], ["reply", "reply"]], ids="-".join)
-def test_a_commit_that_is_lost_on_the_way_is_there_or_not_and_the_table_can_be_read(
+@pytest.mark.parametrize("losses", [["request"], ["reply", "reply"]], ids="-".join)
+def test_a_lost_commit_of_spark_is_there_or_not_never_half(
     spark: SparkSession, direct: Settings, way: LossyWay, losses: list[str], retries: int
 ) -> None:
     name = f"bronze.t_{'_'.join(losses)}_{retries}"
@@ -109,41 +103,24 @@ LazySparkSession(from_environment())()
 """
 
 
-def started(direct: Settings, directory: Path, **env: str) -> str:
-    """Return the output where an ingester's Spark starts, with other variables."""
+def test_a_master_that_cannot_be_reached_is_named(direct: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text("spark.master spark://nowhere\n")
     env = {
-        "LAKEHOUSE_HOME": str(directory / "home"),
+        "LAKEHOUSE_HOME": str(tmp_path / "home"),
         "LAKEHOUSE_CATALOG_URI": direct.catalog_uri,
         "LAKEHOUSE_CATALOG_PROPERTIES": str(direct.catalog_properties),
         "LAKEHOUSE_WAREHOUSE": direct.warehouse,
         "KAFKA_BOOTSTRAP_SERVERS": direct.kafka_bootstrap_servers,
         "SCHEMA_REGISTRY_URL": direct.schema_registry_url,
-        **env,
+        "LAKEHOUSE_SPARK_CONF": str(file),
     }
     command = [sys.executable, "-c", START]
-    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False).stderr
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert "Spark does not start on spark://nowhere (SparkException: " in done.stderr.splitlines()[-1]
 
 
-def test_what_is_wrong_with_the_catalog_is_reported_before_a_record_is_read(direct: Settings, tmp_path: Path) -> None:
-    file = tmp_path / "wrong.properties"
-    file.write_text(f"jdbc.password = {PASSWORD}\nclients = none\n")
-    file.chmod(0o600)
-    output = started(direct, tmp_path, LAKEHOUSE_CATALOG_PROPERTIES=str(file))
-    assert "Spark cannot open the catalog" in output.splitlines()[-1]
-    assert 'For input string: "none"' in output.splitlines()[-1]
-    assert PASSWORD not in output + (tmp_path / "home/ingest/spark.log").read_text()
-
-
-def test_a_master_that_cannot_be_reached_is_named(direct: Settings, tmp_path: Path) -> None:
-    file = tmp_path / "spark.conf"
-    file.write_text("spark.master spark://nowhere\n")
-    last_line = started(direct, tmp_path, LAKEHOUSE_SPARK_CONF=str(file)).splitlines()[-1]
-    assert "Spark does not start on spark://nowhere (SparkException: " in last_line
-
-
-def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_an_argument(
-    direct: Settings, postgres: Postgres
-) -> None:
+def test_sessions_of_a_thrift_server_share_its_connections(direct: Settings, postgres: Postgres) -> None:
     settings = direct.changed(catalog_uri=postgres.database("lake_of_sessions"))
     server = thrift_server.service(settings.home / "thrift", settings)
     server.start()
@@ -155,10 +132,6 @@ def test_200_sessions_of_a_thrift_server_share_its_connections_and_no_secret_is_
                     thrift.rows(cursor, f"create table default.t{number} as select {number} as id")
                     assert thrift.rows(cursor, f"select id from default.t{number}") == [(number,)]
             assert 1 <= postgres.clients("lake_of_sessions", "PostgreSQL JDBC") <= CLIENTS
-        arguments = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
-        assert any(thrift_server.MAIN_CLASS in command and str(settings.home) in command for command in arguments)
-        for secret in (PASSWORD, SECRET, settings.thrift_password):
-            assert not any(secret in command for command in arguments)
     finally:
         server.stop()
 
