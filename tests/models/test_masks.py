@@ -93,7 +93,7 @@ REFUSED = {
 
 
 def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -> None:
-    pads = masking_key.pii_key_file.read_text().strip().split(":")[1]
+    version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     tokens = [
         (name, "pseudonym", value, hmac.new(key, plain.encode(), "sha256").hexdigest())
@@ -102,13 +102,12 @@ def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -
     of_text = {(name, mask) for name, mask, *_ in MASKS + tokens} - {("none", "as_is"), ("registration", "month")}
     nothing = [(name, mask, value, None) for name, mask in sorted(of_text) for value in WITHOUT_CONTENT]
     cases = [*tokens, *MASKS, *nothing, ("registration", "month", "cast(null as bigint)", None)]
-    [row] = show(
-        "select "
-        + ", ".join(
-            f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
-            for at, (name, mask, value, _) in enumerate(cases)
-        )
+    calls = ", ".join(
+        f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
+        for at, (name, mask, value, _) in enumerate(cases)
     )
+    [row] = show(f"select {calls}, {{{{ pii_key_version() }}}} as key_version")
+    assert row.pop("key_version") == version
     wrong = [
         (name, mask)
         for (name, mask, _, expected), masked in zip(cases, row.values(), strict=True)
