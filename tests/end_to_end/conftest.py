@@ -83,10 +83,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 def first_wave(lake: Lake) -> Steps:
     """The weekly job, killed in its last step once all others are done, and run again."""
     produced = succeed({"sample-data": lambda: produce(wave=1)})
-    killed = succeed({"killed": lambda: run_killed("notify", "after all steps")}, code=-signal.SIGKILL)
+    killed = succeed({"killed": run_killed}, code=-signal.SIGKILL)
     finished = succeed(
         {
-            "weekly": lambda: run_killed("nowhere"),
+            "weekly": lambda: run_killed("resumed"),
             "export verify": lambda: run_lakehouse("export", "verify"),
             "unit tests": lambda: run_dbt("test", "--select", "test_type:unit"),
         }

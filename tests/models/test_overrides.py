@@ -63,19 +63,6 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
 
 
 @pytest.mark.slow
-def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, cursor: hive.Cursor) -> None:
-    waves = [
-        "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
-        "(1, 5, 4, 'early'), (3, 1, 1, 'new')",
-        "(1, 5, 6, 'late')",
-        "(1, 5, 5, 'middle')",
-    ]
-    for wave in waves:
-        small_project(INCREMENTAL.format(values=wave))
-    assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("affected", "last", "message"),
     [
