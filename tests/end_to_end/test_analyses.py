@@ -103,38 +103,6 @@ def test_shares_and_sums_add_up(lake: Lake, answers: dict[str, Rows]) -> None:
     assert week["product_sales"] == metrics["product_sales"]
 
 
-def test_customers_are_counted_once(lake: Lake, answers: dict[str, Rows]) -> None:
-    lines = [
-        line
-        for line in expected_sales.lines(produced_log(**SIZE, wave=1))
-        if line.week and line.customer[-1] is not None
-    ]
-    orders: dict[object, set[object]] = {}
-    weeks: dict[object, set[str]] = {}
-    for line in lines:
-        orders.setdefault(line.customer, set()).add(line.order)
-        weeks.setdefault(line.customer, set()).add(line.week)
-    frequent = sorted((len(placed) for placed in orders.values() if len(placed) > 5), reverse=True)
-    assert [row["order_count"] for row in answers["frequent_customers"]] == frequent
-    assert frequent
-    assert {
-        row["ordered_week"]: (row["new_customer_count"], row["returning_customer_count"])
-        for row in answers["new_and_returning_customers"]
-    } == {
-        week: (
-            sum(min(active) == week for active in weeks.values()),
-            sum(min(active) < week and week in active for active in weeks.values()),
-        )
-        for week in set.union(*weeks.values())
-    }
-    cohorts = answers["customer_cohorts"]
-    assert sum(row["customer_count"] for row in cohorts) == sum(map(len, weeks.values()))
-    assert sum(row["customer_count"] for row in cohorts if row["weeks_since"] == 0) == len(weeks)
-    scores = answers["rfm_scores"]
-    assert len(scores) == sum(min(active) <= str(lake.last_week) for active in weeks.values())
-    assert {row["recency_score"] for row in scores} == {1, 2, 3, 4, 5}
-
-
 def test_orders_and_demand_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
     week = str(lake.last_week)
     log = produced_log(**SIZE, wave=1)

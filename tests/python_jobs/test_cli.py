@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import tomllib
@@ -16,7 +15,6 @@ from typer.testing import CliRunner
 from python_common.config.environment import PROJECT_ROOT
 from python_dev.review import report
 from python_jobs import cli
-from tests.support.commands import LAKEHOUSE
 from tests.support.in_process import lakehouse
 
 pytestmark = pytest.mark.stack
@@ -142,23 +140,3 @@ def test_a_mistyped_command_is_wrong_usage_and_named() -> None:
     done = CliRunner().invoke(cli.app, ["ingst"])
     assert done.exit_code == 2
     assert "Did you mean 'ingest'" in done.output
-
-
-def test_a_sigterm_ends_a_command_as_ctrl_c_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """So it gives back the leases that it holds. The command waits for a broker that does not answer."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(60)
-        for name, value in {
-            "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{silent.getsockname()[1]}",
-            "SCHEMA_REGISTRY_URL": "http://127.0.0.1:1",
-            "LAKEHOUSE_HOME": str(tmp_path),
-            "LAKEHOUSE_WAREHOUSE": str(tmp_path),
-            "LAKEHOUSE_CATALOG_URI": f"jdbc:sqlite:{tmp_path}/catalog.db",
-        }.items():
-            monkeypatch.setenv(name, value)
-        command = subprocess.Popen([LAKEHOUSE, "ingest", "run"], stderr=subprocess.PIPE, text=True)
-        silent.accept()
-        command.terminate()
-        _, errors = command.communicate(timeout=60)
-    log = tmp_path / "errors.log"
-    assert (command.returncode, errors) == (130, ""), log.read_text() if log.exists() else ""
