@@ -2,6 +2,9 @@
 
 import os
 import secrets
+import subprocess
+import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +18,10 @@ from sqlalchemy.exc import OperationalError
 
 from python_common.catalog.catalog import _on_server, load_catalog, load_table
 from python_common.config.settings import Settings
+from python_common.errors import UserError
 from python_common.failure import to_user_error
+from python_common.process import free_ports
+from python_common.spark import thrift, thrift_server
 from python_ingest.bronze import tables
 from python_ingest.bronze.commit import BatchMetadata, CommitConflict, overwrite
 from python_ingest.bronze.positions import Position, position_of
@@ -30,6 +36,8 @@ from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 ROWS = 50
+# The connections of a Spark to its catalog.
+CLIENTS = 4
 # The properties of a catalog behind REST, whose credential is a variable; the keys of its store are AWS's.
 REST = {
     "oauth2": "credential = env:LAKE_CREDENTIAL\nscope = catalog",
@@ -66,6 +74,21 @@ def properties_file(directory: Path, lines: str) -> Path:
     path.write_text(f"{lines}\n")
     path.chmod(0o600)
     return path
+
+
+def name_in_environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have processes that a test starts use a lake."""
+    for name, value in {
+        "LAKEHOUSE_HOME": settings.home,
+        "LAKEHOUSE_CATALOG_URI": settings.catalog_uri,
+        "LAKEHOUSE_CATALOG_PROPERTIES": settings.catalog_properties,
+        "LAKEHOUSE_WAREHOUSE": settings.warehouse,
+        "LAKEHOUSE_EXPORT_ROOT": settings.export_root,
+        "LAKEHOUSE_PII_KEY_FILE": settings.pii_key_file,
+        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
+        "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
+    }.items():
+        monkeypatch.setenv(name, str(value))
 
 
 def land(spark: SparkSession, topic: Declaration, base: Position, start: int) -> None:
@@ -154,6 +177,91 @@ def test_a_lost_commit_of_pyiceberg_is_there_or_not_never_half(
     way.close()
 
 
+def test_a_lost_commit_of_spark_is_there_or_not_never_half(
+    settings: Settings, postgres: Postgres, database: str
+) -> None:
+    way = LossyWay(postgres.port)
+    catalog = load_catalog(settings)
+    with separate_session(settings.changed(catalog_uri=postgres.address(database, way.port)), "lossy") as spark:
+        spark.sql("create namespace bronze")
+        for retries in (0, 4):
+            name, count = f"bronze.retried_{retries}", ROWS
+            spark.sql(f"create table {name} (id bigint) tblproperties ('commit.retry.num-retries' = '{retries}')")
+            spark.range(ROWS).writeTo(name).append()
+            for loss in ("request", "reply", "reply"):
+                # As the ingester commits: refused if its offsets are in the table by now.
+                writer = (
+                    spark.range(count, count + ROWS)
+                    .writeTo(name)
+                    .option("isolation-level", "serializable")
+                    .option("validate-from-snapshot-id", str(catalog.load_table(name).current_snapshot().snapshot_id))
+                )
+                way.losses.append(loss)
+                with pytest.raises(Exception, match=r"Unknown failure|UncheckedSQLException"):
+                    writer.overwrite(F.col("id") >= count)
+                assert way.losses == []
+                # The same batch from the same base again: refused where it had been committed, else accepted.
+                if loss == "reply":
+                    with pytest.raises(Exception, match="conflicting files"):
+                        writer.overwrite(F.col("id") >= count)
+                else:
+                    assert catalog.load_table(name).scan().to_arrow().num_rows == count
+                    writer.overwrite(F.col("id") >= count)
+                count += ROWS
+                committed_ids = catalog.load_table(name).scan().to_arrow()["id"].to_pylist()
+                assert sorted(committed_ids) == list(range(count))
+                assert spark.table(name).distinct().count() == count
+    way.close()
+
+
+def test_sessions_of_a_thrift_server_share_its_connections(
+    settings: Settings, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    settings = settings.changed(thrift_port=free_ports(1)[0], thrift_password="thrift-secret-c2d8")
+    server = thrift_server.service(tmp_path / "thrift", settings)
+    server.start()
+    try:
+        with ExitStack() as sessions:
+            for number in range(200):
+                cursor = sessions.enter_context(thrift.connect(settings))
+                if number % 20 == 0:
+                    thrift.rows(cursor, f"create table default.t{number} as select {number} as id")
+                    assert thrift.rows(cursor, f"select id from default.t{number}") == [(number,)]
+            assert 1 <= postgres.clients(database, "PostgreSQL JDBC") <= CLIENTS
+    finally:
+        server.stop()
+
+
+def test_a_thrift_server_that_cannot_open_its_catalog_reports_why(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "wrong").mkdir()
+    file = properties_file(tmp_path / "wrong", f"jdbc.password = {PASSWORD}\nclients = none")
+    wrong = settings.changed(
+        catalog_properties=file, thrift_port=free_ports(1)[0], thrift_password="thrift-secret-c2d8"
+    )
+    server = thrift_server.service(tmp_path / "thrift", wrong)
+    try:
+        with pytest.raises(UserError, match=r'cannot open the catalog at jdbc:postgresql.*For input string: "none"'):
+            server.start()
+    finally:
+        server.stop()
+
+
+START = """
+from python_common.config.settings import from_environment
+from python_common.spark.session import LazySparkSession
+LazySparkSession(from_environment())()
+"""
+
+
+def test_a_master_that_cannot_be_reached_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = settings.home / "spark.conf"
+    file.write_text("spark.master spark://nowhere\n")
+    name_in_environment(settings, monkeypatch)
+    monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(file))
+    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=False)
+    assert "Spark does not start on spark://nowhere (SparkException: " in done.stderr.splitlines()[-1]
+
+
 def test_a_process_keeps_one_connection_and_replaces_an_ended_one(
     settings: Settings, postgres: Postgres, database: str
 ) -> None:
@@ -211,17 +319,7 @@ def test_a_login_that_rest_refuses_is_reported_by_its_cause(
 def test_a_catalog_without_views_is_reported_before_a_build(
     lake: Settings, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {
-        "LAKEHOUSE_HOME": lake.home,
-        "LAKEHOUSE_CATALOG_URI": lake.catalog_uri,
-        "LAKEHOUSE_CATALOG_PROPERTIES": lake.catalog_properties,
-        "LAKEHOUSE_WAREHOUSE": lake.warehouse,
-        "LAKEHOUSE_EXPORT_ROOT": lake.export_root,
-        "LAKEHOUSE_PII_KEY_FILE": lake.pii_key_file,
-        "KAFKA_BOOTSTRAP_SERVERS": lake.kafka_bootstrap_servers,
-        "SCHEMA_REGISTRY_URL": lake.schema_registry_url,
-    }.items():
-        monkeypatch.setenv(name, str(value))
+    name_in_environment(lake, monkeypatch)
     refused = run_lakehouse(*command.split())
     assert refused.returncode == 1
     assert f"error: The catalog at {lake.catalog_uri} has no views" in refused.stderr
