@@ -71,8 +71,9 @@ def published(small_lake: Lake, first_export: Steps) -> Steps:
 
 @pytest.fixture(scope="package")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The main lake, on a separate stack: what other modules leave in theirs is not in it."""
+    """The main lake, on a separate stack whose Spark generates no code: what other modules leave is not in it."""
     with own_environment(tmp_path_factory.mktemp("main-lake")):
+        os.environ.update(INTERPRETED)
         try:
             yield Lake(started())
         finally:
