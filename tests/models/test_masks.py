@@ -85,10 +85,10 @@ CARDS = [("last_four", "int")]
 REFUSED = {
     "masked('stg_shop__customer', 'email')": "unknown staging model stg_shop__customer",
     "masked('stg_shop__customers', 'e_mail')": "stg_shop__customers.e_mail has no PII class",
-    "masked('stg_shop__addresses', 'street')": "A column of PII class street has no mask: it must be dropped",
-    "masked('stg_shop__customers', 'email', as='last_four')": "PII class email has no mask last_four",
-    "masked('stg_shop__customers', 'segment', as='pseudonym')": "PII class none has no mask pseudonym",
-    "masked('stg_shop__customers', 'email')": "no mask of the PII class email. Set `as` to one of pseudonym.",
+    "masked('stg_shop__addresses', 'street')": "PII class street has no mask: its columns must be dropped",
+    "masked('stg_shop__customers', 'email', as='last_four')": "masked() as last_four: PII class email has the",
+    "masked('stg_shop__customers', 'segment', as='pseudonym')": "PII class none has the masks as_is: set `as`",
+    "masked('stg_shop__customers', 'email')": "masked() as None: PII class email has the masks pseudonym",
 }
 
 
