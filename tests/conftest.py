@@ -44,7 +44,7 @@ SERVICES = {
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
     **{"python_dev/review/test_run": 10, "cluster": 15, "small lake": 15, "models/test_state": 10, "upgrade": 10},
-    **{"lowest": 8, "highest": 8, "killed job": 7, "models/test_increments": 6, "python_dev/review/test_data": 5},
+    **{"lowest": 8, "highest": 8, "models/test_increments": 6, "python_dev/review/test_data": 5},
     **{"python_ingest/landing/test_run_kills": 4, "models/test_overrides": 4},
 }
 

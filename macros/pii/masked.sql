@@ -34,19 +34,12 @@
 
 {# A value through a mask of its class. #}
 {% macro mask(value, class, as, source='') -%}
-    {%- set masks = pii_masks() -%}
-    {%- if class not in masks -%}
+    {%- set masks = pii_masks().get(class, []) -%}
+    {%- if as not in masks -%}
+        {%- set named = 'the masks ' ~ masks | join(', ') ~ ': set `as` to one of them' -%}
         {%- do exceptions.raise_compiler_error(
-            'Unknown PII class ' ~ class ~ '. The classes are ' ~ masks | join(', ') ~ '.'
-        ) -%}
-    {%- elif not masks[class] -%}
-        {%- do exceptions.raise_compiler_error(
-            'A column of PII class ' ~ class ~ ' has no mask: it must be dropped, leave it out.'
-        ) -%}
-    {%- elif as not in masks[class] -%}
-        {%- do exceptions.raise_compiler_error(
-            ('PII class ' ~ class ~ ' has no mask ' ~ as if as else 'masked() names no mask of the PII class ' ~ class)
-            ~ '. Set `as` to one of ' ~ masks[class] | join(', ') ~ '.'
+            'masked() as ' ~ as ~ ': PII class ' ~ class ~ ' has '
+            ~ (named if masks else 'no mask: its columns must be dropped, leave them out') ~ '.'
         ) -%}
     {%- endif -%}
     {{ mask_as(value, class, as, source) }}

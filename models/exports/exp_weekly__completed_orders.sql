@@ -1,14 +1,6 @@
 {{ config(partition_by='paid_week') }}
 
-with completed_orders as (
-
-    select *
-    from {{ ref('fct_completed_orders') }}
-    where {{ in_exported_weeks('paid_week') }}
-
-),
-
-final as (
+with final as (
 
     select
         paid_week,
@@ -25,7 +17,8 @@ final as (
         payer_pseudonym,
         key_version
 
-    from completed_orders
+    from {{ ref('fct_completed_orders') }}
+    where {{ in_exported_weeks('paid_week') }}
 
 )
 

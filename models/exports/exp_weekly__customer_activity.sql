@@ -1,14 +1,6 @@
 {{ config(partition_by='ordered_week') }}
 
-with customer_activity as (
-
-    select *
-    from {{ ref('fct_customer_activity_weekly') }}
-    where {{ in_exported_weeks('ordered_week') }}
-
-),
-
-final as (
+with final as (
 
     select
         ordered_week,
@@ -24,7 +16,8 @@ final as (
         first_ordered_at,
         last_ordered_at
 
-    from customer_activity
+    from {{ ref('fct_customer_activity_weekly') }}
+    where {{ in_exported_weeks('ordered_week') }}
 
 )
 

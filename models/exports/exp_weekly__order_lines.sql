@@ -1,14 +1,6 @@
 {{ config(partition_by='ordered_week') }}
 
-with order_lines as (
-
-    select *
-    from {{ ref('fct_order_lines') }}
-    where {{ in_exported_weeks('ordered_week') }}
-
-),
-
-final as (
+with final as (
 
     select
         ordered_week,
@@ -34,7 +26,8 @@ final as (
         customer_key,
         key_version
 
-    from order_lines
+    from {{ ref('fct_order_lines') }}
+    where {{ in_exported_weeks('ordered_week') }}
 
 )
 

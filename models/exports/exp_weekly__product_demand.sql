@@ -1,14 +1,6 @@
 {{ config(partition_by='ordered_week') }}
 
-with product_demand as (
-
-    select *
-    from {{ ref('fct_product_demand_weekly') }}
-    where {{ in_exported_weeks('ordered_week') }}
-
-),
-
-marked as (
+with marked as (
 
     select
         *,
@@ -16,7 +8,8 @@ marked as (
             'customer_count', total='ordered_week, channel_group', key='product_key, category'
         ) }}
             as is_suppressed
-    from product_demand
+    from {{ ref('fct_product_demand_weekly') }}
+    where {{ in_exported_weeks('ordered_week') }}
 
 ),
 

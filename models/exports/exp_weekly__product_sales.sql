@@ -1,14 +1,6 @@
 {{ config(partition_by='ordered_week') }}
 
-with product_sales as (
-
-    select *
-    from {{ ref('fct_product_sales') }}
-    where {{ in_exported_weeks('ordered_week') }}
-
-),
-
-final as (
+with final as (
 
     select
         ordered_at,
@@ -32,7 +24,8 @@ final as (
         is_backdated_dimension,
         ordered_week
 
-    from product_sales
+    from {{ ref('fct_product_sales') }}
+    where {{ in_exported_weeks('ordered_week') }}
 
 )
 

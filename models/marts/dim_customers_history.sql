@@ -1,11 +1,4 @@
-with versions as (
-
-    select *
-    from {{ ref('int_customers_masked') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -27,7 +20,7 @@ final as (
         valid_from,
         valid_to
 
-    from versions
+    from {{ ref('int_customers_masked') }}
 
 )
 

@@ -1,11 +1,4 @@
-with versions as (
-
-    select *
-    from {{ ref('int_products_versions') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -31,7 +24,7 @@ final as (
         valid_from,
         valid_to
 
-    from versions
+    from {{ ref('int_products_versions') }}
 
 )
 

@@ -1,14 +1,4 @@
-with order_lines as (
-
-    select *
-    from {{ ref('fct_order_lines') }}
-    where
-        is_event_time_valid
-        and customer_key is not null
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -28,7 +18,10 @@ final as (
         min(ordered_at) as first_ordered_at,
         max(ordered_at) as last_ordered_at
 
-    from order_lines
+    from {{ ref('fct_order_lines') }}
+    where
+        is_event_time_valid
+        and customer_key is not null
     group by
         ordered_week,
         customer_key,

@@ -1,14 +1,4 @@
-with order_lines as (
-
-    select *
-    from {{ ref('fct_order_lines') }}
-    where
-        is_event_time_valid
-        and product_key is not null
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -26,7 +16,10 @@ final as (
         count_if(line_amount is null) as unpriced_line_count,
         sum(line_amount) as order_value
 
-    from order_lines
+    from {{ ref('fct_order_lines') }}
+    where
+        is_event_time_valid
+        and product_key is not null
     group by
         ordered_week,
         channel_group,

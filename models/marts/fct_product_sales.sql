@@ -41,14 +41,6 @@ affected as (
 
 ),
 
-sold as (
-
-    select *
-    from {{ ref('int_order_items_sold') }}
-    where {{ in_affected('order_item_id') }}
-
-),
-
 final as (
 
     select
@@ -81,7 +73,8 @@ final as (
         -- time
         {{ event_week('ordered_at', 'is_event_time_valid') }} as ordered_week
 
-    from sold
+    from {{ ref('int_order_items_sold') }}
+    where {{ in_affected('order_item_id') }}
 
 )
 

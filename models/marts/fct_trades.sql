@@ -20,14 +20,6 @@ affected as (
 
 ),
 
-trades as (
-
-    select *
-    from {{ ref('int_trades_masked') }}
-    where {{ in_affected('trade_key') }}
-
-),
-
 final as (
 
     select
@@ -52,7 +44,8 @@ final as (
         is_event_time_valid,
         {{ event_week('traded_at') }} as traded_week
 
-    from trades
+    from {{ ref('int_trades_masked') }}
+    where {{ in_affected('trade_key') }}
 
 )
 

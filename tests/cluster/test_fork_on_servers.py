@@ -1,6 +1,5 @@
-"""A fork of a lake in S3, its catalog in a PostgreSQL or behind REST: production keeps every object."""
+"""A fork of a lake in S3 whose catalog is behind REST: production keeps every object."""
 
-import secrets
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,6 @@ from python_common.errors import UserError
 from python_common.spark import thrift
 from python_dev.review import data
 from python_jobs import fork, fork_catalog
-from tests.support.services.postgres import Postgres
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 DAY = timedelta(days=1)
@@ -31,35 +29,23 @@ STATEMENTS = (
 )
 
 
-@pytest.fixture(params=["postgresql", "rest"])
-def production(
-    request: pytest.FixtureRequest,
-    postgres: Postgres,
-    weed: Weed,
-    database: str,
-    properties: Path,
-    offline_settings: Settings,
-    tmp_path: Path,
-) -> Iterator[Settings]:
+@pytest.fixture
+def production(weed: Weed, offline_settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     """Two tables in a bucket; Spark's executors are configured on a cluster."""
-    bucket = f"lake-{secrets.token_hex(4)}"
-    conf = tmp_path / "spark.conf"
+    conf, properties = tmp_path / "spark.conf", tmp_path / "rest.properties"
     conf.write_text("spark.master spark://nowhere\n")
-    common = offline_settings.changed(warehouse=f"s3://{bucket}/warehouse", home=tmp_path / "home", spark_conf=conf)
-    if request.param == "rest":
-        properties.with_name("rest.properties").write_text(
-            # It has views, and does not list them among what it has.
-            f"credential = {KEY}:{SECRET}\nscope = catalog\nview-endpoints-supported = true\n"
-        )
-        properties.with_name("rest.properties").chmod(0o600)
-        properties = properties.with_name("rest.properties")
-        settings = common.changed(catalog_uri=weed.catalog, warehouse=f"s3://{TABLE_BUCKET}")
-    else:
-        settings = common.changed(catalog_uri=postgres.database(database))
-    settings = settings.changed(catalog_properties=properties)
+    # It has views, and does not list them among what it has.
+    properties.write_text(f"credential = {KEY}:{SECRET}\nscope = catalog\nview-endpoints-supported = true\n")
+    properties.chmod(0o600)
+    settings = offline_settings.changed(
+        catalog_uri=weed.catalog,
+        catalog_properties=properties,
+        warehouse=f"s3://{TABLE_BUCKET}",
+        home=tmp_path / "home",
+        spark_conf=conf,
+    )
     with changed_environment({**weed.variables, "LAKEHOUSE_HOME": str(settings.home)}):
-        boto3.client("s3").create_bucket(Bucket=bucket)
-        catalog = load_catalog(settings, create=True)
+        catalog = load_catalog(settings)
         catalog.create_namespace_if_not_exists("shop")
         for name in ("orders", "items"):
             catalog.create_table(f"shop.{name}", ROWS.schema).append(ROWS)
@@ -77,49 +63,37 @@ def objects(settings: Settings) -> dict[str, str]:
     return {key: tag for key, tag in tags.items() if "shop/" in key and not key.endswith(".metadata.json")}
 
 
-def test_a_fork_of_a_lake_in_s3_reads_its_files_and_writes_here(production: Settings) -> None:
+def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production: Settings) -> None:
     catalog = load_catalog(production)
-    before = objects(production)
-    made = fork.create(production, "mine", DAY)
-    assert objects(production) == before
-    with thrift.connect(made.settings) as cursor:
-        for statement in STATEMENTS:
-            thrift.rows(cursor, statement)
-        counts = "select (select count(*) from lake.shop.{0}), (select count(*) from base.shop.{0})"
-        assert thrift.rows(cursor, counts.format("orders")) == [(9, 10)]
-        assert thrift.rows(cursor, counts.format("items")) == [(10, 10)]
-    base, lake = (fork_catalog.opened(made.settings, name) for name in (fork_catalog.BASE_CATALOG, "lake"))
-    scratch = made.directory / "scratch"
-    tables = [one.load_table("shop.orders") for one in (base, lake)]
-    change = data.compare(tables[0], tables[1], ["id"], scratch)
-    assert (change.added, change.removed, change.changed) == (1, 2, 0)
-    assert objects(production) == before
-    fork.drop(production, "mine")
-    assert fork_catalog.tags(catalog) == []
-    assert objects(production) == before
-    assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
+    sql = ViewRepresentation(SQLViewRepresentation(type="sql", sql="select name from shop.orders", dialect="spark"))
+    version = ViewVersion(**{"schema-id": 0, "representations": [sql], "default-namespace": ["shop"]})
+    catalog.create_view("shop.names", pa.schema([pa.field("name", pa.string())]), version)
+    try:
+        before = objects(production)
+        made = fork.create(production, "mine", DAY)
+        assert objects(production) == before
+        with thrift.connect(made.settings) as cursor:
+            for statement in STATEMENTS:
+                thrift.rows(cursor, statement)
+            for name, counts in {"orders": (9, 10), "items": (10, 10), "names": (9, 10)}.items():
+                select = f"select (select count(*) from lake.shop.{name}), (select count(*) from base.shop.{name})"
+                assert thrift.rows(cursor, select) == [counts]
+        base, lake = (fork_catalog.opened(made.settings, name) for name in (fork_catalog.BASE_CATALOG, "lake"))
+        scratch = made.directory / "scratch"
+        change = data.compare(base.load_table("shop.orders"), lake.load_table("shop.orders"), ["id"], scratch)
+        assert (change.added, change.removed, change.changed) == (1, 2, 0)
+        assert objects(production) == before
+        fork.drop(production, "mine")
+        assert fork_catalog.tags(catalog) == []
+        assert objects(production) == before
+        assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
+    finally:
+        catalog.drop_view("shop.names")
 
 
-@pytest.mark.parametrize("production", ["rest"], indirect=True)
-def test_a_rest_catalog_that_does_not_list_its_views_is_not_forked_without_them(production: Settings) -> None:
+def test_a_catalog_that_lists_no_views_is_not_forked(production: Settings) -> None:
     text = production.catalog_properties.read_text()
     production.catalog_properties.write_text(text.replace("view-endpoints-supported = true\n", ""))
     with pytest.raises(UserError, match="has no views"):
         fork.create(production, "mine", DAY)
     assert fork_catalog.tags(load_catalog(production)) == []
-
-
-@pytest.mark.parametrize("production", ["rest"], indirect=True)
-def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production: Settings) -> None:
-    catalog = load_catalog(production)
-    sql = ViewRepresentation(SQLViewRepresentation(type="sql", sql="select name from shop.items", dialect="spark"))
-    version = ViewVersion(**{"schema-id": 0, "representations": [sql], "default-namespace": ["shop"]})
-    catalog.create_view("shop.names", pa.schema([pa.field("name", pa.string())]), version)
-    try:
-        made = fork.create(production, "mine", DAY)
-        with thrift.connect(made.settings) as cursor:
-            thrift.rows(cursor, "delete from shop.items where id < 4")
-            counts = "select (select count(*) from lake.shop.names), (select count(*) from base.shop.names)"
-            assert thrift.rows(cursor, counts) == [(6, 10)]
-    finally:
-        catalog.drop_view("shop.names")

@@ -1,10 +1,8 @@
 """The questions of analysts, asked of the main lake: each has an answer, and the metrics are those of plain Python."""
 
 import re
-from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import pairwise
 
 import pytest
 
@@ -14,7 +12,6 @@ from python_dbt.manifest import load
 from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.expected import rules
 from python_dev.stack.sample_data.expected import sales as expected_sales
-from tests.support import counted_events
 from tests.support.commands import run_dbt
 from tests.support.lake import DATASETS, SIZE, Lake
 
@@ -106,38 +103,6 @@ def test_shares_and_sums_add_up(lake: Lake, answers: dict[str, Rows]) -> None:
     assert week["product_sales"] == metrics["product_sales"]
 
 
-def test_customers_are_counted_once(lake: Lake, answers: dict[str, Rows]) -> None:
-    lines = [
-        line
-        for line in expected_sales.lines(produced_log(**SIZE, wave=1))
-        if line.week and line.customer[-1] is not None
-    ]
-    orders: dict[object, set[object]] = {}
-    weeks: dict[object, set[str]] = {}
-    for line in lines:
-        orders.setdefault(line.customer, set()).add(line.order)
-        weeks.setdefault(line.customer, set()).add(line.week)
-    frequent = sorted((len(placed) for placed in orders.values() if len(placed) > 5), reverse=True)
-    assert [row["order_count"] for row in answers["frequent_customers"]] == frequent
-    assert frequent
-    assert {
-        row["ordered_week"]: (row["new_customer_count"], row["returning_customer_count"])
-        for row in answers["new_and_returning_customers"]
-    } == {
-        week: (
-            sum(min(active) == week for active in weeks.values()),
-            sum(min(active) < week and week in active for active in weeks.values()),
-        )
-        for week in set.union(*weeks.values())
-    }
-    cohorts = answers["customer_cohorts"]
-    assert sum(row["customer_count"] for row in cohorts) == sum(map(len, weeks.values()))
-    assert sum(row["customer_count"] for row in cohorts if row["weeks_since"] == 0) == len(weeks)
-    scores = answers["rfm_scores"]
-    assert len(scores) == sum(min(active) <= str(lake.last_week) for active in weeks.values())
-    assert {row["recency_score"] for row in scores} == {1, 2, 3, 4, 5}
-
-
 def test_orders_and_demand_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
     week = str(lake.last_week)
     log = produced_log(**SIZE, wave=1)
@@ -156,55 +121,6 @@ def test_orders_and_demand_are_as_expected(lake: Lake, answers: dict[str, Rows])
     assert {row["dataset"]: row["file_rows"] for row in answers["weekly_file_rows"]} == {
         name: lake.expected[name]["weeks"][week]["rows"] for name in DATASETS
     }
-
-
-def test_days_without_a_sale_are_those_on_which_no_order_of_the_store_has_a_line(
-    lake: Lake, answers: dict[str, Rows]
-) -> None:
-    sold = {
-        (store, f"{datetime.fromtimestamp(order.timestamp_ms / 1000, UTC):%Y-%m-%d}")
-        for (store, _), order in rules.surviving_store_orders(produced_log(**SIZE, wave=1)).items()
-        if order.content["order_lines"]
-    }
-    days = [str(lake.last_week.start.date() + timedelta(days=number)) for number in range(7)]
-    expected = {(store, day) for store in {store for store, _ in sold} for day in days} - sold
-    assert {(row["store_id"], row["date_day"]) for row in answers["days_without_a_sale"]} == expected
-
-
-def test_prices_segments_and_buyers_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
-    log = produced_log(**SIZE, wave=1)
-    changed = Counter(
-        (key, before.content["price"], after.content["price"])
-        for key, changes in rules.changes(log, "products").items()
-        for before, after in pairwise(record for _, record in changes if not rules.is_deleted(record))
-        if None not in (before.content["price"], after.content["price"])
-        and before.content["price"] != after.content["price"]
-    )
-    assert (
-        Counter((row["product_id"], row["price_before"], row["price"]) for row in answers["price_changes"]) == changed
-    )
-    customers = rules.surviving_rows(log, "customers")
-    ordering = {row.content["customerid"] for row in rules.surviving_rows(log, "orders").values() if row.payload}
-    segments = Counter(
-        rules.text(customers[key].content["segment"]) or "unknown" if key in customers else "unknown"
-        for key in {*customers, *ordering} - {None}
-        if key not in customers or not rules.is_deleted(customers[key])
-    )
-    assert {row["segment"]: row["customer_count"] for row in answers["customers_by_segment"]} == segments
-    end_ms = int(lake.last_week.end.timestamp()) * 1000
-    assert {
-        row["customer_id"]: (row["total_amount_30d"], row["order_count_30d"]) for row in answers["buyers_of_30_days"]
-    } == expected_sales.customers_30d(expected_sales.product_sales(log), end_ms)
-
-
-def test_excluded_lines_are_those_without_an_order_or_a_valid_time(lake: Lake, answers: dict[str, Rows]) -> None:
-    week = str(lake.last_week)
-    excluded = sum(
-        row["line_count"]
-        for row in answers["excluded_order_lines"]
-        if row["reporting_week"] == week and row["reason"] in ("no order", "invalid time")
-    )
-    assert excluded == counted_events.quarantined_lines(produced_log(**SIZE, wave=1), week) > 0
 
 
 def test_one_week_reads_the_files_of_one_week(lake: Lake, compiled: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from python_common.config.environment import PROJECT_ROOT
+from python_dbt.manifest import DbtManifest
 from tests.support.commands import run_dbt, run_dbt_well
 from tests.support.small_project import write_small_project
 
@@ -170,9 +171,20 @@ def copy_project(directory: Path) -> None:
         shutil.copy(PROJECT_ROOT / part, directory)
 
 
-def test_the_fingerprint_of_a_week_follows_the_exported_columns(tmp_path: Path) -> None:
-    """A new column of a mart makes no published week due, a new one of an export does."""
-    copy_project(tmp_path)
+def test_figures_follow_exported_columns_and_their_masks_alone(tmp_path: Path, compiled_project: DbtManifest) -> None:
+    """A new column of a mart makes no published week due, a new one of an export does.
+
+    Figures that differ by a changed mask are no late data, as after a rotation of the key.
+    """
+
+    def masks(figures: str) -> dict[str, str]:
+        return dict(re.findall(r"'(\w+)' as dataset_name.*?, '([0-9a-f]{8})'\), ''\) as key_version", figures, re.S))
+
+    before = masks(compiled_project.named("ops_weekly_figures").compiled_code)
+    for part in ("models", "macros", "seeds", "snapshots", "tests/data"):
+        shutil.copytree(PROJECT_ROOT / part, tmp_path / part)
+    for part in ("dbt_project.yml", "profiles.yml"):
+        shutil.copy(PROJECT_ROOT / part, tmp_path)
     for name, columns in (
         ("marts/fct_completed_orders", ("added_to_mart", "added_to_both")),
         ("exports/exp_weekly__completed_orders", ("added_to_both",)),
@@ -180,47 +192,27 @@ def test_the_fingerprint_of_a_week_follows_the_exported_columns(tmp_path: Path) 
         described = tmp_path / "models" / f"{name}.yml"
         added = "".join(f"      - {{name: {column}, data_type: string}}\n" for column in columns)
         described.write_text(described.read_text().replace("    columns:\n", f"    columns:\n{added}", 1))
+    changed = tmp_path / "macros" / "pii" / "masks.sql"
+    changed.write_text(changed.read_text().replace("$1***", "$1+++"))
     compile_models(tmp_path / "target", "ops_weekly_figures", directory=tmp_path)
-    [figures] = (tmp_path / "target" / "compiled").rglob("ops_weekly_figures.sql")
-    assert "xxhash64(added_to_both, amount, confirmation_code, key_version," in figures.read_text()
-    assert "added_to_mart" not in figures.read_text()
-
-
-def test_a_changed_mask_is_in_the_figures_of_what_it_masks_alone(tmp_path: Path) -> None:
-    """Figures that differ by it are no late data, as after a rotation of the key."""
-    copy_project(tmp_path)
-    masks = tmp_path / "macros" / "pii" / "masks.sql"
-
-    def hashes() -> dict[str, str]:
-        compile_models(tmp_path / "target", "ops_weekly_figures", directory=tmp_path)
-        [figures] = (tmp_path / "target" / "compiled").rglob("ops_weekly_figures.sql")
-        return dict(
-            re.findall(r"'(\w+)' as dataset_name.*?, '([0-9a-f]{8})'\), ''\) as key_version", figures.read_text(), re.S)
-        )
-
-    before = hashes()
-    assert len(before) == 5
-    masks.write_text(masks.read_text().replace("$1***", "$1+++"))
-    after = hashes()
+    [file] = (tmp_path / "target" / "compiled").rglob("ops_weekly_figures.sql")
+    figures = file.read_text()
+    assert "xxhash64(added_to_both, amount, confirmation_code, key_version," in figures
+    assert "added_to_mart" not in figures
+    after = masks(figures)
+    assert len(before) == len(after) == 5
     assert {name for name in before if before[name] != after[name]} == {"product_sales"}
 
 
-def test_dbt_refuses_a_mart_that_reads_what_is_not_masked(tmp_path: Path) -> None:
-    copy_project(tmp_path)
-    logs = ("--target-path", str(tmp_path / "target"), "--log-path", str(tmp_path))
-    mart = tmp_path / "models" / "marts" / "dim_people.sql"
-    mart.write_text("select * from {{ ref('int_customers_versions') }}")
-    refused = run_dbt("parse", *logs, directory=tmp_path)
-    message = "int_customers_versions, which is not allowed because the referenced node is private"
-    assert message in " ".join(refused.stdout.split())
-
-
 def test_what_holds_raw_data_is_private(compiled: Nodes) -> None:
-    access = {name.rpartition(".")[2]: node["access"] for name, node in compiled.items()}
-    staging = [name for name in access if name.startswith("stg_")]
+    """So dbt refuses a model of another group that reads it."""
+    nodes = {name.rpartition(".")[2]: node for name, node in compiled.items()}
+    staging = [name for name in nodes if name.startswith("stg_")]
     assert len(staging) >= 8
     raw = (*staging, "int_customers_versions", "int_addresses_versions", "int_store_orders_deduplicated")
-    assert {name for name in raw if access[name] != "private"} == set()
+    assert {name for name in raw if nodes[name]["access"] != "private"} == set()
+    published = {node["group"] for node in nodes.values() if node["schema"] in ("joined", "marts", "exports")}
+    assert {nodes[name]["group"] for name in raw}.isdisjoint(published)
 
 
 def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled: Nodes) -> None:
@@ -247,39 +239,33 @@ def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manif
     assert named == []
 
 
-@pytest.mark.parametrize(("selected", "compared"), [("checks", False), ("+checks", True)])
-def test_reconciliation_is_tested_where_all_that_it_compares_was_built(
-    tmp_path: Path, selected: str, compared: bool
-) -> None:
+def test_reconciliation_is_tested_where_all_that_it_compares_was_built(tmp_path: Path) -> None:
     write_small_project(tmp_path)
     shutil.copytree(PROJECT_ROOT / "tests" / "data" / "generic", tmp_path / "tests" / "generic")
-    (tmp_path / "models" / "table_before.sql").write_text("select 1 as difference")
-    (tmp_path / "models" / "checks.sql").write_text("select difference from {{ ref('table_before') }}")
-    checks = {"name": "checks", "columns": [{"name": "difference", "data_tests": ["adds_up"]}]}
-    (tmp_path / "models" / "checks.yml").write_text(yaml.safe_dump({"models": [checks]}))
-    compile_models(tmp_path / "target", selected, directory=tmp_path)
+    checks = []
+    for name in ("older", "built"):
+        (tmp_path / "models" / f"{name}.sql").write_text("select 1 as difference")
+        (tmp_path / "models" / f"checks_of_{name}.sql").write_text(f"select difference from {{{{ ref('{name}') }}}}")
+        checks.append({"name": f"checks_of_{name}", "columns": [{"name": "difference", "data_tests": ["adds_up"]}]})
+    (tmp_path / "models" / "checks.yml").write_text(yaml.safe_dump({"models": checks}))
+    compile_models(tmp_path / "target", "checks_of_older", "+checks_of_built", directory=tmp_path)
     nodes = json.loads((tmp_path / "target" / "manifest.json").read_text())["nodes"].values()
-    [test] = [node for node in nodes if node["resource_type"] == "test"]
-    assert test["compiled_code"].rstrip().endswith(str(compared).lower())
-
-
-@pytest.mark.slow
-def test_a_model_that_is_built_alone_is_compared_with_none_that_is_older() -> None:
-    """As people build it: the tests of what comes from it would be red on good data."""
-    listed = run_dbt_well(
-        *("--quiet", "ls", "--select", "int_payments_deduplicated", "fct_product_sales", "--resource-type", "test"),
-        LAKEHOUSE_THRIFT_PORT="1",
-    )
-    tests = {line.rpartition(".")[2] for line in listed.splitlines()}
-    assert "keeps_contract_fct_product_sales_" in tests
-    assert not {name for name in tests if name.startswith("assert_") or "_exp_weekly_" in name}
+    compared = {
+        node["attached_node"].rpartition("_")[2]: node["compiled_code"].split()[-1]
+        for node in nodes
+        if node["resource_type"] == "test"
+    }
+    assert compared == {"older": "false", "built": "true"}
 
 
 def test_a_model_that_follows_a_table_without_notes_is_refused(tmp_path: Path) -> None:
     """It would never see a new batch."""
-    copy_project(tmp_path)
-    model = tmp_path / "models" / "marts" / "fct_completed_orders.sql"
-    model.write_text(model.read_text().replace("follows=['int_payments_masked'", "follows=['dim_products'"))
-    options = ("--no-introspect", "--no-populate-cache", "--select", "fct_completed_orders")
+    write_small_project(tmp_path)
+    config = "materialized='incremental', incremental_strategy='rebuild_if_changed', follows=['stored']"
+    (tmp_path / "models" / "stored.sql").write_text("{{ config(materialized='table') }} select 1 as id")
+    (tmp_path / "models" / "later.sql").write_text(
+        f"{{{{ config({config}) }}}} with bounds as ({{{{ bounds() }}}}) select id from {{{{ ref('stored') }}}}"
+    )
+    options = ("--no-introspect", "--no-populate-cache", "--select", "later")
     refused = run_dbt("compile", *options, directory=tmp_path, LAKEHOUSE_THRIFT_PORT="1")
-    assert "fct_completed_orders follows dim_products" in " ".join(refused.stdout.split())
+    assert "later follows stored, which keeps no note of what it has read" in " ".join(refused.stdout.split())

@@ -271,29 +271,6 @@ def test_what_the_priced_items_had_not_read_is_made_up_for(built: Catalog) -> No
         assert built.load_table(f"marts.{mart}").scan(row_filter=key).to_arrow().num_rows == 1, mart
 
 
-def test_a_record_without_key_time_or_quantity_fails_no_test(own_lake: Catalog) -> None:
-    number = 10**6 + 2
-    changes = {
-        "orders": {"orderid": number, "customerid": 1, "kafka_raw_value": b"row"},
-        "order_items": {"orderitemid": number, "orderid": number, "productid": 1, "kafka_raw_value": b"row"},
-        "products": {"kafka_raw_value": None},
-    }
-    for name, change in changes.items():
-        land_change(own_lake, WAVES + 3, name, number, change)
-    changed = (
-        "int_orders_deduplicated",
-        "int_order_items_deduplicated",
-        "int_products_versions",
-        "int_order_items_priced",
-    )
-    run_dbt_well(
-        "build", "--exclude-resource-type", "unit_test", "--select", *changed, "fct_order_lines", "fct_product_sales"
-    )
-    line = EqualTo("order_line_key", f"shop-{number}")
-    [row] = own_lake.load_table("marts.fct_order_lines").scan(row_filter=line).to_arrow().to_pylist()
-    assert (row["quantity"], row["ordered_at"], row["ordered_week"]) == (None, None, None)
-
-
 def test_a_model_reads_again_after_an_upstream_table_was_rebuilt(built: Catalog) -> None:
     """A record is gone from bronze: no batch has it, and a full refresh of one model follows."""
     [order] = built.load_table("marts.fct_completed_orders").scan(limit=1).to_arrow().to_pylist()

@@ -1,8 +1,7 @@
-"""Macros alone: the week rule and the masking rule against Python's calendar and HMAC."""
+"""Macros alone: the week rule against Python's calendar, the rule of small groups, and generic tests."""
 
 import datetime as datetime_module
 import hashlib
-import hmac
 import random
 import re
 from collections.abc import Callable
@@ -133,31 +132,6 @@ def test_a_spelling_that_no_record_can_match_is_found(stack: Settings, show: Sho
     test = "{{ test_normal_spelling(rows, 'spelling') }}"
     found = show(f"{{% set rows %}}{rows}{{% endset %}} select hex(spelling) as code from ({test})")
     assert {bytes.fromhex(str(row["code"] or "")).decode() for row in found} == wrong
-
-
-def test_a_pseudonym_is_pythons_hmac(masking_key: Settings, show: Show) -> None:
-    version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
-    key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
-    words = ["user_1", "", "Zoë | 東京 \U0001f355", "42"]
-    values = ", ".join(f"({position}, '{word}')" for position, word in enumerate(words))
-    rows = show(
-        f"select {{{{ pseudonym('word', 'user') }}}} as token, {{{{ pii_key_version() }}}} as key_version "
-        f"from values {values} as words (position, word) order by position"
-    )
-    expected = [hmac.new(key, f"user|{word}".encode(), "sha256").hexdigest() for word in words]
-    assert [row["token"] for row in rows] == expected
-    assert {row["key_version"] for row in rows} == {version}
-
-
-def test_pseudonyms_keep_null_and_separate_classes(masking_key: Settings, show: Show) -> None:
-    [row] = show(
-        "select {{ pseudonym('cast(null as string)', 'user') }} as none, "
-        "{{ pseudonym('42', 'user') }} as number, {{ pseudonym(\"'42'\", 'user') }} as text, "
-        "{{ pseudonym('42', 'customer') }} as customer"
-    )
-    assert row["none"] is None
-    assert row["number"] == row["text"]
-    assert row["number"] != row["customer"]
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -85,15 +85,15 @@ CARDS = [("last_four", "int")]
 REFUSED = {
     "masked('stg_shop__customer', 'email')": "unknown staging model stg_shop__customer",
     "masked('stg_shop__customers', 'e_mail')": "stg_shop__customers.e_mail has no PII class",
-    "masked('stg_shop__addresses', 'street')": "A column of PII class street has no mask: it must be dropped",
-    "masked('stg_shop__customers', 'email', as='last_four')": "PII class email has no mask last_four",
-    "masked('stg_shop__customers', 'segment', as='pseudonym')": "PII class none has no mask pseudonym",
-    "masked('stg_shop__customers', 'email')": "no mask of the PII class email. Set `as` to one of pseudonym.",
+    "masked('stg_shop__addresses', 'street')": "PII class street has no mask: its columns must be dropped",
+    "masked('stg_shop__customers', 'email', as='last_four')": "masked() as last_four: PII class email has the",
+    "masked('stg_shop__customers', 'segment', as='pseudonym')": "PII class none has the masks as_is: set `as`",
+    "masked('stg_shop__customers', 'email')": "masked() as None: PII class email has the masks pseudonym",
 }
 
 
 def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -> None:
-    pads = masking_key.pii_key_file.read_text().strip().split(":")[1]
+    version, pads, _ = masking_key.pii_key_file.read_text().strip().split(":")
     key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
     tokens = [
         (name, "pseudonym", value, hmac.new(key, plain.encode(), "sha256").hexdigest())
@@ -102,13 +102,12 @@ def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -
     of_text = {(name, mask) for name, mask, *_ in MASKS + tokens} - {("none", "as_is"), ("registration", "month")}
     nothing = [(name, mask, value, None) for name, mask in sorted(of_text) for value in WITHOUT_CONTENT]
     cases = [*tokens, *MASKS, *nothing, ("registration", "month", "cast(null as bigint)", None)]
-    [row] = show(
-        "select "
-        + ", ".join(
-            f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
-            for at, (name, mask, value, _) in enumerate(cases)
-        )
+    calls = ", ".join(
+        f'{{{{ mask("{value}", "{name}", "{mask}", "till") }}}} as c{at}'
+        for at, (name, mask, value, _) in enumerate(cases)
     )
+    [row] = show(f"select {calls}, {{{{ pii_key_version() }}}} as key_version")
+    assert row.pop("key_version") == version
     wrong = [
         (name, mask)
         for (name, mask, _, expected), masked in zip(cases, row.values(), strict=True)

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from python_dbt.manifest import REFERENCED, load
-from tests.support.commands import run_dbt
+from tests.support.in_process import dbt
 
 
 @pytest.fixture(scope="module")
@@ -12,15 +12,15 @@ def selected(parsed_project, tmp_path_factory):
     """Return the manifest, and the unique ids that each selector of selectors.yml selects."""
     target = tmp_path_factory.mktemp("target") / "parsed"
     shutil.copytree(parsed_project, target)
+    directories = ("--target-path", str(target), "--log-path", str(target))
+    parsed = dbt("parse", *directories).result
 
-    def listed(*arguments):
-        output = ("--output", "json", "--output-keys", "unique_id", "--target-path", str(target))
-        finished = run_dbt("--quiet", "ls", *arguments, *output)
-        assert finished.returncode == 0, finished.stdout
-        return {json.loads(line)["unique_id"] for line in finished.stdout.splitlines()}
+    def listed(name):
+        output = ("--output", "json", "--output-keys", "unique_id")
+        lines = dbt("ls", "--selector", name, *output, *directories, manifest=parsed).result
+        return {json.loads(line)["unique_id"] for line in lines}
 
-    by_selector = {name: listed("--selector", name) for name in ("quick", "weekly", "nightly")}
-    return load(target / "manifest.json"), by_selector
+    return load(target / "manifest.json"), {name: listed(name) for name in ("quick", "weekly", "nightly")}
 
 
 def test_no_selector_selects_a_unit_test(selected):

@@ -3,13 +3,11 @@
 import random
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 
 from python_common.config.environment import PROJECT_ROOT, changed_environment, read_env_file
 from python_common.config.settings import Settings, from_environment
-from python_common.errors import UserError
 from python_common.spark import thrift
 from python_dev.stack.temporary import running
 from python_jobs import fork
@@ -105,19 +103,6 @@ def test_the_query_of_the_page_counts_what_differs_between_fork_and_production(f
         assert thrift.rows(cursor, query) == [(4,)]
 
 
-def test_a_fork_reads_on_while_production_rewrites_and_expires(production: Settings, forked: Fork) -> None:
-    with thrift.connect(production) as cursor:
-        for statement in (
-            "insert into shop.items values (100, 'later')",
-            "call lake.system.rewrite_data_files(table => 'shop.items', options => map('rewrite-all', 'true'))",
-            "call lake.system.expire_snapshots(table => 'shop.items', older_than => now(), retain_last => 1)",
-        ):
-            thrift.rows(cursor, statement)
-    with thrift.connect(settings_of(forked)) as cursor:
-        assert thrift.rows(cursor, "select max(id) from shop.items") == [(99,)]
-        assert thrift.rows(cursor, "select count(*) from shop.names") == [(51,)]
-
-
 def test_a_fork_sends_nothing_and_shares_the_masking_key(forked: Fork, production: Settings) -> None:
     variables = read_env_file(forked.env_file)
     assert [variables[name] for name in fork.DISABLED_VARIABLES] == [""] * len(fork.DISABLED_VARIABLES)
@@ -137,25 +122,3 @@ def test_bad_names_and_forks_of_forks_are_refused(production: Settings, forked: 
     with changed_environment(read_env_file(forked.env_file)):
         refused = run_lakehouse("fork", "create", "inner")
     assert (refused.returncode, "is a fork itself" in refused.stderr) == (1, True), refused.stderr
-
-
-def test_an_expired_fork_and_what_a_kill_left_are_removed_by_the_next(
-    production: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fork.create(production, "old", timedelta(seconds=1))
-    server = fork.forks(production)[0].server()
-    assert server.process()
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(fork.metadata, "write", interrupted)
-        fork.create(production, "killed", timedelta(days=1))
-    assert not server.process()
-    left = [path.name for path in fork.forks_directory(production).iterdir()]
-    assert left == [".killed"]
-    with pytest.raises(UserError, match="There is no fork other"):
-        fork.drop(production, "other")
-    assert fork.drop_all(production) == []
-    assert list(fork.forks_directory(production).iterdir()) == []
-
-
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt

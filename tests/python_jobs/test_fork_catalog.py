@@ -77,17 +77,6 @@ def test_a_fork_has_the_rows_of_production_but_for_leases_and_copies_no_data(
     assert not list((Path(offline_settings.warehouse).parent / "forks").rglob("*.parquet"))
 
 
-@pytest.mark.slow
-def test_sixty_tables_are_forked_in_at_most_five_megabytes(production: SqlCatalog, offline_settings: Settings) -> None:
-    for number in range(60 - len(NAMES)):
-        production.create_table(f"shop.t{number}", rows().schema).append(rows(number))
-    lake, _ = forked(production, offline_settings)
-    made = [file for file in (Path(offline_settings.warehouse).parent / "forks").rglob("*") if file.is_file()]
-    assert sum(file.stat().st_size for file in made) <= 5_000_000
-    assert [ids(lake, f"shop.t{number}") for number in (0, 56)] == [[0], [56]]
-    assert len(lake.list_tables("shop")) + len(lake.list_tables("ops")) == 60
-
-
 def test_what_is_done_in_a_fork_changes_no_byte_of_production(
     production: SqlCatalog, offline_settings: Settings
 ) -> None:
@@ -120,12 +109,6 @@ def test_the_tags_are_all_that_a_fork_changes_in_production(production: SqlCatal
     assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == DAY.total_seconds() * 1000
     fork_catalog.untag(production, "fork_mine")
     assert fork_catalog.tags(production) == []
-
-
-def test_a_tag_that_is_there_gets_the_age_of_the_new_fork(production: SqlCatalog) -> None:
-    for lives in (DAY, 30 * DAY):
-        fork_catalog.tag(production, "fork_mine", lives)
-    assert production.load_table("shop.orders").refs()["fork_mine"].max_ref_age_ms == 30 * 86_400_000
 
 
 def test_a_fork_is_what_was_tagged_though_production_goes_on(

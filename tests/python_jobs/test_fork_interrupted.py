@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import ValidationError
 from typer.testing import CliRunner
 
 from python_common import private_files, process
@@ -117,16 +116,6 @@ def test_what_an_interrupted_drop_leaves_is_no_fork_and_drop_and_create_remove_i
     assert ([*fork.forks_directory(production).iterdir()], fork_catalog.tags(catalog)) == ([], [])
 
 
-def test_a_fork_and_what_is_left_of_another_of_its_name_are_dropped_together(
-    production: Settings, catalog: Catalog
-) -> None:
-    made = create(production)
-    hidden = private_files.directory(made.directory.with_name(".mine"))
-    private_files.write(hidden / "thrift.log", "of a kill")
-    assert fork.drop_all(production) == []
-    assert ([*hidden.parent.iterdir()], fork_catalog.tags(catalog)) == ([], [])
-
-
 def test_forks_of_two_homes_have_separate_tags_and_an_erasure_finds_them(
     production: Settings, catalog: Catalog, tmp_path: Path
 ) -> None:
@@ -162,24 +151,6 @@ def test_copies_and_other_directories_are_no_forks_and_an_erasure_names_what_it_
     dropped = capsys.readouterr().out.splitlines()
     assert dropped == [f"fork {name} had the same rows: it is dropped" for name in ("mine", "mine_copy")]
     assert (sorted(made.directory.parent.iterdir()), fork_catalog.tags(catalog)) == (left, [])
-
-
-def test_a_damaged_table_of_the_lake_keeps_no_file_of_a_fork_but_what_names_its_tag(
-    production: Settings, catalog: Catalog
-) -> None:
-    made = create(production)
-    file = Path(catalog.load_table("shop.orders").metadata_location.removeprefix("file://"))
-    content = file.read_bytes()
-    file.write_bytes(content[:99])
-    # Another file of the same catalog: a process reads the metadata file of each catalog once.
-    database = Path(production.catalog_uri.removeprefix("jdbc:sqlite:").partition("?")[0])
-    shutil.copy(database, database.with_suffix(".copy")).replace(database)
-    with pytest.raises(ValidationError):
-        fork.drop(production, "mine")
-    assert [path.name for path in made.directory.with_name(".mine").iterdir()] == [fork.FACTS_FILE]
-    file.write_bytes(content)
-    fork.drop(production, "mine")
-    assert ([*made.directory.parent.iterdir()], fork_catalog.tags(load_catalog(production))) == ([], [])
 
 
 def test_what_a_program_wrote_into_a_dropped_fork_is_deleted_and_stops_nothing(

@@ -97,9 +97,9 @@ def produce(wave: int, sample: dict[str, int] = SIZE) -> subprocess.CompletedPro
     return run_lakehouse("stack", "sample-data", *size, "--wave", str(wave))
 
 
-def run_killed(*point: str) -> subprocess.CompletedProcess[str]:
-    """Run the weekly job until it kills itself in a step, see `killed.py`."""
-    command = [sys.executable, "-m", "tests.support.killed", *point]
+def run_killed(*resumed: str) -> subprocess.CompletedProcess[str]:
+    """Run the weekly job until it kills itself, or resume it, see `killed.py`."""
+    command = [sys.executable, "-m", "tests.support.killed", *resumed]
     # No row that fails a test may be stored even if it is asked for.
     env = {**os.environ, "DBT_STORE_FAILURES": "true"}
     return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)

@@ -1,12 +1,4 @@
-with order_items as (
-
-    select *
-    from {{ ref('int_order_items_priced') }}
-    where exclusion_reason is not null
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -21,7 +13,8 @@ final as (
         -- time
         ordered_at
 
-    from order_items
+    from {{ ref('int_order_items_priced') }}
+    where exclusion_reason is not null
 
 )
 

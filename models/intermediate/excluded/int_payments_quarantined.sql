@@ -1,12 +1,4 @@
-with payments as (
-
-    select *
-    from {{ ref('int_payments_masked') }}
-    where not has_valid_confirmation_code
-
-),
-
-final as (
+with final as (
 
     select
         -- key
@@ -26,7 +18,8 @@ final as (
         -- time
         paid_at
 
-    from payments
+    from {{ ref('int_payments_masked') }}
+    where not has_valid_confirmation_code
 
 )
 

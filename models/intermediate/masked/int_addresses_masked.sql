@@ -1,11 +1,4 @@
-with versions as (
-
-    select *
-    from {{ ref('int_addresses_versions') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -29,7 +22,7 @@ final as (
         -- position
         ingest_batch
 
-    from versions
+    from {{ ref('int_addresses_versions') }}
 
 )
 

@@ -1,11 +1,4 @@
-with versions as (
-
-    select *
-    from {{ ref('int_customers_versions') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -31,7 +24,7 @@ final as (
         -- position
         ingest_batch
 
-    from versions
+    from {{ ref('int_customers_versions') }}
 
 )
 

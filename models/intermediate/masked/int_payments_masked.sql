@@ -1,21 +1,4 @@
-with payments as (
-
-    select
-        order_id,
-        customer_id,
-        confirmation_code,
-        payment_method,
-        amount,
-        paid_at,
-        is_event_time_valid,
-        kafka_timestamp,
-        ingest_batch,
-        ingested_at
-    from {{ ref('int_payments_deduplicated') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- key
@@ -42,7 +25,7 @@ final as (
         ingest_batch,
         ingested_at
 
-    from payments
+    from {{ ref('int_payments_deduplicated') }} as payments
 
 )
 

@@ -1,24 +1,4 @@
-with store_orders as (
-
-    select
-        store_order_key,
-        store_id,
-        store_order_id,
-        coupon_code,
-        business_date,
-        order_status,
-        order_lines,
-        user_id,
-        region_id,
-        ordered_at,
-        is_event_time_valid,
-        ingest_batch,
-        ingested_at
-    from {{ ref('int_store_orders_deduplicated') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -44,7 +24,7 @@ final as (
         ingest_batch,
         ingested_at
 
-    from store_orders
+    from {{ ref('int_store_orders_deduplicated') }}
 
 )
 

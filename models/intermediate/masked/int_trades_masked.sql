@@ -1,20 +1,4 @@
-with trades as (
-
-    select
-        trade_key,
-        side,
-        symbol,
-        quantity,
-        price,
-        user_id,
-        traded_at,
-        is_event_time_valid,
-        ingest_batch
-    from {{ ref('int_trades_deduplicated') }}
-
-),
-
-final as (
+with final as (
 
     select
         -- key
@@ -37,7 +21,7 @@ final as (
         is_event_time_valid,
         ingest_batch
 
-    from trades
+    from {{ ref('int_trades_deduplicated') }}
 
 )
 

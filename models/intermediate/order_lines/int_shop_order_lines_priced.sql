@@ -1,12 +1,4 @@
-with order_items as (
-
-    select *
-    from {{ ref('int_order_items_priced') }}
-    where has_order
-
-),
-
-final as (
+with final as (
 
     select
         -- keys
@@ -37,7 +29,8 @@ final as (
         ordered_at,
         is_event_time_valid
 
-    from order_items
+    from {{ ref('int_order_items_priced') }}
+    where has_order
 
 )
 

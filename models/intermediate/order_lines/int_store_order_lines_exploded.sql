@@ -1,16 +1,9 @@
-with store_orders as (
-
-    select *
-    from {{ ref('int_store_orders_masked') }}
-
-),
-
-exploded as (
+with exploded as (
 
     select
         *,
         posexplode(order_lines) as (position, order_line)
-    from store_orders
+    from {{ ref('int_store_orders_masked') }}
 
 ),
 

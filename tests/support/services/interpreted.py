@@ -1,6 +1,6 @@
 """Spark that generates no code.
 
-That of the main lake, of a cluster and of most tests generates it.
+That of a cluster and of tests without a separate lake generates it.
 """
 
 from python_common.config.environment import PROJECT_ROOT
