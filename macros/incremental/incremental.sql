@@ -1,5 +1,6 @@
 {#
-    The incremental materialization. It differs from that of dbt-spark 1.11:
+    The incremental materialization of this project's models; models of packages keep dbt-spark's. It differs from that
+    of dbt-spark 1.11:
     - a full refresh creates or replaces the table. dbt-spark drops it first: readers fail meanwhile, and the table's
       history is gone;
     - the batches that a run reads are decided when it runs, by the properties of its table
@@ -15,6 +16,9 @@
     rebuild_if_changed: the table is rebuilt if there are new batches, else left as it is.
 #}
 {% materialization incremental, adapter='spark' %}
+    {% if model.package_name != project_name %}
+        {{ return(dbt.materialization_incremental_spark()) }}
+    {% endif %}
     {% set strategy = config.get('incremental_strategy') %}
     {% set strategies = ['earliest', 'latest_change', 'affected_keys', 'replace_partitions', 'rebuild_if_changed'] %}
     {% if strategy not in strategies %}

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from pyiceberg.table import Table
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
+from python_dbt.run import error_lines
+from tests.support.commands import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 
@@ -170,3 +174,25 @@ def test_tests_see_a_row_without_a_partition(
     assert {result.node.name for result in built.results if result.status == "fail"} == failed
     assert run("(5, '2026-W45')", "--vars", "week: 2026-W45")
     assert rows_at(catalog) == [(5, "2026-W45"), (9, "2026-W44")]
+
+
+@pytest.mark.slow
+def test_two_builds_at_once_lose_no_row(catalog: Catalog, run: Run, project: Path) -> None:
+    """A build that fails names the conflict, and succeeds when it is run again."""
+    catalog.drop_table("small.exp_thing")
+    values = "(1, '2026-W44'), (2, '2026-W45'), (3, '2026-W46')"
+    assert run(values, "--vars", "week: 2026-W44")
+
+    def build(week: str) -> subprocess.CompletedProcess[str]:
+        target = str(project / f"target-{week}")
+        return run_dbt("run", "--vars", f"week: {week}", directory=project, DBT_TARGET_PATH=target)
+
+    weeks = ("2026-W45", "2026-W46")
+    for _ in range(3):
+        with ThreadPoolExecutor() as executor:
+            finished = dict(zip(weeks, executor.map(build, weeks), strict=True))
+        for week, built in finished.items():
+            if built.returncode:
+                assert [line for line in error_lines(built.stdout) if "run the command again" in line], built.stdout
+                assert build(week).returncode == 0
+        assert rows_at(catalog) == [(1, "2026-W44"), (2, "2026-W45"), (3, "2026-W46")]

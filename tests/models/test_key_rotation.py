@@ -1,4 +1,4 @@
-"""No build mixes two forms of a mask: it stops until everything that is masked may be masked again."""
+"""No build mixes two key versions or two forms of a mask: it stops until all incremental tables may be masked again."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,9 +9,11 @@ from textwrap import dedent
 import pytest
 from pyhive import hive
 
+from python_common import pii_key
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.spark.thrift import rows
+from tests.support.commands import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 
@@ -39,6 +41,54 @@ LAYERS = {
           - name: copied
     """,
 }
+MODEL = """
+{{{{ config(materialized='incremental', unique_key='id', incremental_strategy='earliest', order_by=['at']) }}}}
+select * from values (1, {at}) as people (id, at), (select {{{{ pii_key_version() }}}} as key_version)
+"""
+
+
+@pytest.fixture
+def rotated_back(masking_key: Settings, cursor: hive.Cursor) -> Iterator[Path]:
+    """The stack's key file; the stack has its old key again afterwards."""
+    key_file = masking_key.pii_key_file
+    line = key_file.read_text()
+    yield key_file
+    key_file.write_text(line)
+    # Spark goes on reading the copy of the other version until a run has checked the key again.
+    assert run_dbt("build", "--select", "channels").returncode == 0
+    rows(cursor, "drop table if exists small.people")
+
+
+def test_a_build_after_a_rotation_stops_until_tables_may_be_masked_again(
+    rotated_back: Path, cursor: hive.Cursor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path / "target"))
+    monkeypatch.setenv("DBT_LOG_PATH", str(tmp_path / "logs"))
+    write_small_project(tmp_path, **{"on-run-start": ["{{ check_pii_key() }}"]})
+    (tmp_path / "models" / "people.yml").write_text("models: [{name: people, columns: [{name: key_version}]}]")
+
+    moments = count(step=-1)
+
+    def run(*arguments: str) -> str:
+        """Run the model with an earlier row than before; return dbt's complaint."""
+        (tmp_path / "models" / "people.sql").write_text(MODEL.format(at=next(moments)))
+        result = dbt("run", *arguments, project=tmp_path)
+        return "" if result.success else str(result.exception or result.result.results[0].message)
+
+    def versions() -> list[tuple[str]]:
+        return rows(cursor, "select distinct key_version from small.people")
+
+    old = pii_key.check(rotated_back)
+    assert run() == ""
+    assert versions() == [(old,)]
+    new = pii_key.rotate(rotated_back)
+    assert f"The masking key is {new}, but small.people was masked with another version" in run()
+    # A build that still runs with the old version goes on with its pads.
+    assert rows(cursor, "select split_part(value, ':', 1) from spark_catalog.default.pii_pads") == [(old,)]
+    assert versions() == [(old,)]
+    assert run("--full-refresh") == ""
+    assert versions() == [(new,)]
+    assert run() == ""
 
 
 @pytest.fixture

@@ -46,6 +46,23 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
 
 
 @pytest.mark.slow
+def test_models_of_packages_keep_the_materialization_of_dbt_spark(
+    small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
+) -> None:
+    package = tmp_path / "bought"
+    (package / "models").mkdir(parents=True)
+    (package / "dbt_project.yml").write_text("{name: bought, version: '1.0'}")
+    (package / "models" / "added_to.sql").write_text(
+        "{{ config(materialized='incremental', file_format='iceberg', schema='small') }} select 1 as a"
+    )
+    (tmp_path / "packages.yml").write_text(f"packages: [{{local: {package}}}]")
+    run_dbt_well("deps", directory=tmp_path)
+    for _ in range(2):
+        small_project("{{ config(materialized='view') }} select 1 as a")
+    assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("affected", "last", "message"),
     [
