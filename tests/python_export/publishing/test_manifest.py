@@ -1,15 +1,45 @@
-"""The versions of a week that one run publishes name one delivery, and those of the next run the next one."""
+"""Manifests that lead out of their version are refused, and the deliveries of a week are numbered."""
 
+import json
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from python_export.notify import index
-from python_export.publishing.manifest import next_delivery, published
+from python_export.publishing.manifest import DamagedManifestError, next_delivery, published, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
-from tests.support.versions import publish_file
+from tests.support.versions import overwrite, publish_file
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
+COLUMN = {"name": "note", "type": "string", "nulls": 0}
+XLSX = {"format": "xlsx", "file": "events.xlsx", "bytes": 1, "sha256": "0", "rows": 1}
+EDITS: dict[str, dict[str, Any]] = {
+    "snapshot is no number": {"source_snapshot_id": "1e5"},
+    "table without a schema": {"source_table": "lake,shop.events"},
+    "column without a name": {"columns": [COLUMN | {"name": None}]},
+    "column without its NULLs": {"columns": [COLUMN | {"nulls": None}]},
+    "file outside the version": {"file": "../../../../secret.csv"},
+    "file of the system": {"file": "/etc/passwd"},
+    "spreadsheet outside the version": {"files": [XLSX | {"file": "../../../../secret.xlsx"}]},
+    "dataset outside the root": {"dataset": "../elsewhere"},
+    "week that is none": {"week": ".."},
+}
+
+
+@pytest.mark.parametrize("published_to", ["local"], indirect=True)
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_manifest_that_leads_elsewhere_is_read(target: Target, edit: dict[str, Any]) -> None:
+    manifest = publish_file(target, "0", draft(WEEK)).manifest
+    right = json.loads(manifest.text()) | {"files": [XLSX]}
+    for content in (right, right | edit):
+        overwrite(target, f"{manifest.path}/manifest.json", json.dumps(content).encode())
+        if content == right:
+            assert read(target, manifest.path).files[0].format == "xlsx"
+    with pytest.raises(DamagedManifestError):
+        read(target, manifest.path)
 
 
 def test_deliveries_of_a_week_are_numbered(target: Target) -> None:
