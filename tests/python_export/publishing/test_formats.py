@@ -220,12 +220,12 @@ def test_parquet_with_other_rows_than_the_csv_is_noticed(tmp_path: Path) -> None
 
 
 def test_no_version_is_published_without_a_format_that_cannot_be_written(
-    target: Target, monkeypatch: pytest.MonkeyPatch
+    local: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "is_same", lambda *_: False)
     with pytest.raises(UserError, match=r"events_2020-W53_v1.parquet does not have the rows of the CSV"):
-        publish_file(target, "note\na\n", draft("2020-W53"), other_formats=ALL[1:])
-    assert tree(target) == {}
+        publish_file(local, "note\na\n", draft("2020-W53"), other_formats=ALL[1:])
+    assert tree(local) == {}
 
 
 def test_a_version_has_its_formats_until_it_is_withdrawn_or_removed(target: Target, tmp_path: Path) -> None:

@@ -29,33 +29,32 @@ EDITS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("published_to", ["local"], indirect=True)
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_a_manifest_that_leads_elsewhere_is_read(target: Target, edit: dict[str, Any]) -> None:
-    manifest = publish_file(target, "0", draft(WEEK)).manifest
+def test_a_manifest_that_leads_elsewhere_is_read(local: Target, edit: dict[str, Any]) -> None:
+    manifest = publish_file(local, "0", draft(WEEK)).manifest
     right = json.loads(manifest.text()) | {"files": [XLSX]}
     for content in (right, right | edit):
-        overwrite(target, f"{manifest.path}/manifest.json", json.dumps(content).encode())
+        overwrite(local, f"{manifest.path}/manifest.json", json.dumps(content).encode())
         if content == right:
-            assert read(target, manifest.path).files[0].format == "xlsx"
+            assert read(local, manifest.path).files[0].format == "xlsx"
     with pytest.raises(DamagedManifestError):
-        read(target, manifest.path)
+        read(local, manifest.path)
 
 
-def test_deliveries_of_a_week_are_numbered(target: Target) -> None:
+def test_deliveries_of_a_week_are_numbered(local: Target) -> None:
     # A release before 0.7 named none.
-    publish_file(target, "0", draft(WEEK))
+    publish_file(local, "0", draft(WEEK))
     for number in range(1, 11):
-        assert next_delivery(target, WEEK) == f"{WEEK}-{number}"
-        publish_file(target, str(number), replace(draft(WEEK), delivery=f"{WEEK}-{number}"))
-    withdraw(target, f"events/{WEEK}/v11", "a wrong price")
-    assert next_delivery(target, WEEK) == f"{WEEK}-11"
-    assert next_delivery(target, NEXT_WEEK) == f"{NEXT_WEEK}-1"
+        assert next_delivery(local, WEEK) == f"{WEEK}-{number}"
+        publish_file(local, str(number), replace(draft(WEEK), delivery=f"{WEEK}-{number}"))
+    withdraw(local, f"events/{WEEK}/v11", "a wrong price")
+    assert next_delivery(local, WEEK) == f"{WEEK}-11"
+    assert next_delivery(local, NEXT_WEEK) == f"{NEXT_WEEK}-1"
 
 
-def test_files_of_deliveries_of_0_6_are_ignored(target: Target) -> None:
-    publish_file(target, "0", draft(WEEK))
-    target.put(f"deliveries/{WEEK}/1.json", b"{")
-    assert [manifest.path for manifest in index.write(target)] == [f"events/{WEEK}/v1"]
-    assert [check.issues for check in index.audit(target)] == [(), ()]
-    assert [manifest.delivery for manifest in published(target)] == [None]
+def test_files_of_deliveries_of_0_6_are_ignored(local: Target) -> None:
+    publish_file(local, "0", draft(WEEK))
+    local.put(f"deliveries/{WEEK}/1.json", b"{")
+    assert [manifest.path for manifest in index.write(local)] == [f"events/{WEEK}/v1"]
+    assert [check.issues for check in index.audit(local)] == [(), ()]
+    assert [manifest.delivery for manifest in published(local)] == [None]

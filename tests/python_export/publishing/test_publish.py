@@ -66,52 +66,51 @@ def test_first_version(target: Target) -> None:
     }
 
 
-def test_same_content_is_the_same_version(target: Target) -> None:
-    first = publish_content(target, "note\na\n")
-    before = tree(target)
+def test_same_content_is_the_same_version(local: Target) -> None:
+    first = publish_content(local, "note\na\n")
+    before = tree(local)
 
-    again = publish_content(target, "note\na\n")
+    again = publish_content(local, "note\na\n")
 
     assert again == Published(first.manifest, first.file, unchanged=True)
-    assert tree(target) == before
+    assert tree(local) == before
 
 
-def test_changed_content_is_a_new_version_and_the_old_one_stays(target: Target) -> None:
-    publish_content(target, "note\na\n")
-    before = tree(target)
+def test_changed_content_is_a_new_version_and_the_old_one_stays(local: Target) -> None:
+    publish_content(local, "note\na\n")
+    before = tree(local)
 
-    second = publish_content(target, "note\nb\n")
+    second = publish_content(local, "note\nb\n")
 
     assert (second.manifest.version, second.manifest.supersedes) == (2, 1)
     assert second.manifest.difference == {"added": 1, "removed": 1, "changed": 0}
     assert second.manifest.reason == "late or corrected data"
     assert second.manifest.changed_columns == {}
-    after = tree(target)
+    after = tree(local)
     assert {name: after[name] for name in before if "latest" not in name} == {
         name: content for name, content in before.items() if "latest" not in name
     }
-    assert pointer(target)["version"] == 2
+    assert pointer(local)["version"] == 2
 
 
-@pytest.mark.parametrize("published_to", ["local"], indirect=True)
-def test_versions_are_numbers_not_text(target: Target) -> None:
+def test_versions_are_numbers_not_text(local: Target) -> None:
     """Content of an older version is a new one, too."""
     for number in range(11):
-        published = publish_content(target, f"note\n{number % 2}\n")
+        published = publish_content(local, f"note\n{number % 2}\n")
 
     assert (published.manifest.version, published.manifest.supersedes) == (11, 10)
-    assert pointer(target)["version"] == 11
+    assert pointer(local)["version"] == 11
 
 
-def publish_rows(settings: Settings, header: str, *rows: str, key: tuple[str, ...] = ("note",)) -> Manifest:
+def publish_rows(target: Target, header: str, *rows: str, key: tuple[str, ...] = ("note",)) -> Manifest:
     columns = [{"name": name, "type": "string", "nulls": 0} for name in header.split(",")]
     described = replace(draft("2020-W53"), key=[*key], columns=columns)
-    return publish_file(open_target(settings), "\n".join([header, *rows, ""]), described).manifest
+    return publish_file(target, "\n".join([header, *rows, ""]), described).manifest
 
 
-def test_a_key_that_the_old_version_lacks_makes_every_row_another(offline_settings: Settings) -> None:
-    publish_rows(offline_settings, "note", "a")
-    second = publish_rows(offline_settings, "part,note", "1,a", "2,a", key=("part", "note"))
+def test_a_key_that_the_old_version_lacks_makes_every_row_another(local: Target) -> None:
+    publish_rows(local, "note", "a")
+    second = publish_rows(local, "part,note", "1,a", "2,a", key=("part", "note"))
     assert second.difference == {"added": 2, "removed": 1, "changed": 0}
     assert second.reason == "added columns: part, late or corrected data"
 
@@ -125,14 +124,14 @@ def test_a_key_that_the_old_version_lacks_makes_every_row_another(offline_settin
         ("c,note", "another order of columns"),
     ],
 )
-def test_changed_columns_are_named(offline_settings: Settings, after: str, reason: str) -> None:
-    publish_rows(offline_settings, "note,c", "x,x")
-    assert publish_rows(offline_settings, after, re.sub(r"\w+", "x", after)).reason == reason
+def test_changed_columns_are_named(local: Target, after: str, reason: str) -> None:
+    publish_rows(local, "note,c", "x,x")
+    assert publish_rows(local, after, re.sub(r"\w+", "x", after)).reason == reason
 
 
-def test_a_row_whose_key_is_null_in_part_is_the_same_row_in_both_versions(offline_settings: Settings) -> None:
+def test_a_row_whose_key_is_null_in_part_is_the_same_row_in_both_versions(local: Target) -> None:
     for rows in (("1,,a,", "2,,b,", "3,,b,1"), ("1,,a,", "2,,c,", "3,,,2")):
-        second = publish_rows(offline_settings, "part,note,figure,price", *rows, key=("part", "note"))
+        second = publish_rows(local, "part,note,figure,price", *rows, key=("part", "note"))
     assert second.difference == {"added": 0, "removed": 0, "changed": 2}
     assert second.changed_columns == {"figure": 2, "price": 1}
 
@@ -141,19 +140,19 @@ DAMAGED = {"gone": None, "cut off": b'note\n"secret\n', "another one": b"note\ns
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_old_file_is_superseded_without_a_difference(target: Target, content: bytes | None) -> None:
-    first = publish_content(target, "note\na\n").manifest
-    overwrite(target, f"{first.path}/{first.file}", content)
+def test_a_damaged_old_file_is_superseded_without_a_difference(local: Target, content: bytes | None) -> None:
+    first = publish_content(local, "note\na\n").manifest
+    overwrite(local, f"{first.path}/{first.file}", content)
 
-    second = publish_content(target, "note\nb\n").manifest
+    second = publish_content(local, "note\nb\n").manifest
     assert (second.version, second.supersedes, second.difference) == (2, 1, None)
     assert second.warnings == ["v1 is damaged, so it is not known what changed since"]
     assert "secret" not in second.text()
-    assert published(target)[-1] == second
+    assert published(local)[-1] == second
 
 
-def test_a_published_version_cannot_be_written(offline_settings: Settings) -> None:
-    file = Path(publish_content(open_target(offline_settings), "note\na\n").file)
+def test_a_published_version_cannot_be_written(local: Target) -> None:
+    file = Path(publish_content(local, "note\na\n").file)
     assert [oct(path.stat().st_mode & 0o222) for path in (file.parent, *file.parent.iterdir())] == ["0o0"] * 4
 
 
@@ -216,45 +215,44 @@ def test_a_stack_is_wiped_with_all_that_it_has_published(
     assert not tmp_path.exists()
 
 
-def test_another_contract_takes_the_place_of_one(target: Target) -> None:
+def test_another_contract_takes_the_place_of_one(local: Target) -> None:
     for dataset in (DATASET, replace(DATASET, description="Another one.")):
-        put_contract(target, dataset)
-        assert target.read(f"{DATASET.name}/{contract.FILE}") == contract.text(dataset).encode()
+        put_contract(local, dataset)
+        assert local.read(f"{DATASET.name}/{contract.FILE}") == contract.text(dataset).encode()
 
 
-def test_late_data_for_an_older_week_does_not_move_the_pointer_back(target: Target) -> None:
-    publish_content(target, "note\na\n", "2020-W53")
-    publish_content(target, "note\nb\n", "2021-W01")
-    late = publish_content(target, "note\nc\n", "2020-W53")
+def test_late_data_for_an_older_week_does_not_move_the_pointer_back(local: Target) -> None:
+    publish_content(local, "note\na\n", "2020-W53")
+    publish_content(local, "note\nb\n", "2021-W01")
+    late = publish_content(local, "note\nc\n", "2020-W53")
 
     assert late.manifest.version == 2
-    assert (pointer(target)["week"], pointer(target)["version"]) == ("2021-W01", 1)
+    assert (pointer(local)["week"], pointer(local)["version"]) == ("2021-W01", 1)
 
 
-def test_a_run_that_died_before_the_pointer_is_healed_by_the_next(target: Target) -> None:
-    publish_content(target, "note\na\n")
-    old_pointer = target.read("events/latest.json")
-    publish_content(target, "note\nb\n")
-    target.put("events/latest.json", old_pointer)
+def test_a_run_that_died_before_the_pointer_is_healed_by_the_next(local: Target) -> None:
+    publish_content(local, "note\na\n")
+    old_pointer = local.read("events/latest.json")
+    publish_content(local, "note\nb\n")
+    local.put("events/latest.json", old_pointer)
 
-    assert publish_content(target, "note\nb\n").unchanged
-    assert pointer(target)["version"] == 2
+    assert publish_content(local, "note\nb\n").unchanged
+    assert pointer(local)["version"] == 2
 
 
-def test_what_a_run_left_that_died_before_the_commit_is_no_version(offline_settings: Settings) -> None:
-    target = open_target(offline_settings)
-    publish_content(target, "note\na\n", "2020-W53")
-    (target.root / "events" / "2021-W01").mkdir()
-    (target.root / "events" / ".latest.json.0123abcd").write_text("{")
-    (target.staging / "run" / "version").mkdir(parents=True)
+def test_what_a_run_left_that_died_before_the_commit_is_no_version(local: Target) -> None:
+    publish_content(local, "note\na\n", "2020-W53")
+    (local.root / "events" / "2021-W01").mkdir()
+    (local.root / "events" / ".latest.json.0123abcd").write_text("{")
+    (local.staging / "run" / "version").mkdir(parents=True)
 
-    before = tree(target)
-    target.clean(["events"])
-    assert tree(target) == before
-    assert [*target.versions()] == ["events/2020-W53/v1"]
-    target.clean(["events"], abandoned_after=timedelta(0))
-    assert len(tree(target)) == 4
-    assert publish_content(target, "note\nc\n", "2021-W01").manifest.version == 1
+    before = tree(local)
+    local.clean(["events"])
+    assert tree(local) == before
+    assert [*local.versions()] == ["events/2020-W53/v1"]
+    local.clean(["events"], abandoned_after=timedelta(0))
+    assert len(tree(local)) == 4
+    assert publish_content(local, "note\nc\n", "2021-W01").manifest.version == 1
 
 
 def start_upload(target: S3Target, path: str) -> str:
@@ -324,17 +322,14 @@ def test_a_version_that_is_committed_during_the_cleaning_stays(
     assert len(tree(target)) == 2
 
 
-def test_a_pointer_that_cannot_be_written_leaves_nothing(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pointer_that_cannot_be_written_leaves_nothing(local: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    target = open_target(offline_settings)
     monkeypatch.setattr("python_common.private_files.sync", full)
     with pytest.raises(OSError, match="No space left"):
-        target.put("events/latest.json", b"{}")
-    assert tree(target) == {}
+        local.put("events/latest.json", b"{}")
+    assert tree(local) == {}
 
 
 @pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"], ids=["same", "other"])
@@ -464,41 +459,40 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     assert pointer(target)["version"] == 2
 
 
-def test_a_manifest_that_its_store_does_not_hand_over_is_not_called_damaged(offline_settings: Settings) -> None:
-    target = open_target(offline_settings)
-    publish_content(target, "note\na\n")
-    manifest = Path(target.address("events/2020-W53/v1/manifest.json"))
+def test_a_manifest_that_its_store_does_not_hand_over_is_not_called_damaged(local: Target) -> None:
+    publish_content(local, "note\na\n")
+    manifest = Path(local.address("events/2020-W53/v1/manifest.json"))
     manifest.parent.chmod(0o755)
     manifest.unlink()
     manifest.symlink_to(manifest)
     with pytest.raises(ManifestError, match=r"v1/manifest\.json cannot be read \(Too many levels of symbolic links\)"):
-        publish_content(target, "note\na\n")
-    assert paths(target) == ["events/2020-W53/v1"]
+        publish_content(local, "note\na\n")
+    assert paths(local) == ["events/2020-W53/v1"]
 
 
-def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_with_them(target: Target) -> None:
-    path = publish_content(target, "note\na\n").manifest.path
-    written = json.loads(target.read(f"{path}/manifest.json"))
+def test_a_manifest_without_fields_of_later_releases_is_read_and_written_again_with_them(local: Target) -> None:
+    path = publish_content(local, "note\na\n").manifest.path
+    written = json.loads(local.read(f"{path}/manifest.json"))
     needed = {field.name for field in fields(Manifest) if field.default is MISSING and field.default_factory is MISSING}
-    overwrite(target, f"{path}/manifest.json", json.dumps({name: written[name] for name in needed}).encode())
-    old = read(target, path)
+    overwrite(local, f"{path}/manifest.json", json.dumps({name: written[name] for name in needed}).encode())
+    old = read(local, path)
     assert (old.key, old.reason, old.withdrawn, old.columns) == ([], "", None, [FileColumn("note", "string", 0)])
     assert list(json.loads(old.text())) == list(written)
     assert json.loads(old.text()) == written | {"key": [], "reason": "", "difference": None, "totals_by": {}}
 
 
-def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(target: Target) -> None:
-    path = publish_content(target, "note\na\n").manifest.path
-    written = json.loads(target.read(f"{path}/manifest.json"))
-    overwrite(target, f"{path}/manifest.json", json.dumps(written | {"colour": "red"}).encode())
-    assert publish_content(target, "note\na\n").unchanged
+def test_a_manifest_of_a_newer_release_is_read_if_its_form_is_known(local: Target) -> None:
+    path = publish_content(local, "note\na\n").manifest.path
+    written = json.loads(local.read(f"{path}/manifest.json"))
+    overwrite(local, f"{path}/manifest.json", json.dumps(written | {"colour": "red"}).encode())
+    assert publish_content(local, "note\na\n").unchanged
 
-    overwrite(target, f"{path}/manifest.json", json.dumps(written | {"manifest_format": 2}).encode())
+    overwrite(local, f"{path}/manifest.json", json.dumps(written | {"manifest_format": 2}).encode())
     unreadable: list[ManifestError] = []
-    assert [*readable(target, paths(target), unreadable)] == []
+    assert [*readable(local, paths(local), unreadable)] == []
     assert "was written by a newer release" in unreadable[0].message
     with pytest.raises(UserError, match="was written by a newer release"):
-        publish_content(target, "note\nb\n")
+        publish_content(local, "note\nb\n")
 
 
 @pytest.mark.parametrize(
@@ -575,18 +569,18 @@ def test_the_list_has_every_version_and_what_came_after_it(offline_settings: Set
     assert str(unknown.exception).startswith("Nothing of evnts is published")
 
 
-def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(target: Target) -> None:
+def test_a_version_whose_snapshot_cannot_be_kept_is_not_published(local: Target) -> None:
     tagged: list[str] = []
 
     def refuse(manifest: Manifest) -> None:
         raise UserError(f"{manifest.path} cannot be kept", "Run it again")
 
     def publish_kept(keep: Callable[[Manifest], None]) -> Published:
-        return publish_file(target, "a", draft("2020-W53"), tag_snapshot=keep)
+        return publish_file(local, "a", draft("2020-W53"), tag_snapshot=keep)
 
     with pytest.raises(UserError, match="events/2020-W53/v1 cannot be kept"):
         publish_kept(refuse)
-    assert target.versions() == {}
+    assert local.versions() == {}
     # The tag of a version that is there may have been lost: it is made again.
     for _ in range(2):
         publish_kept(lambda manifest: tagged.append(manifest.path))

@@ -61,28 +61,27 @@ def test_keys_of_a_withdrawn_version_are_in_no_file_of_changes(target: Target, m
     assert changed == {f"{WEEK}/v1/manifest.json"}
 
 
-def test_withdrawn_content_is_published_again_only_as_a_restatement(target: Target) -> None:
-    publish_content(target, "note\na\n")
-    withdraw(target, f"{WEEK}/v1", "a wrong price")
-    before = tree(target)
+def test_withdrawn_content_is_published_again_only_as_a_restatement(local: Target) -> None:
+    publish_content(local, "note\na\n")
+    withdraw(local, f"{WEEK}/v1", "a wrong price")
+    before = tree(local)
     for _ in range(2):
         with pytest.raises(
             WithdrawnContentError, match=f"{WEEK}/v1 had this content and was withdrawn on .*: a wrong price"
         ):
-            publish_content(target, "note\na\n")
-    assert tree(target) == before
-    again = publish_content(target, "note\na\n", restated="the price was right").manifest
+            publish_content(local, "note\na\n")
+    assert tree(local) == before
+    again = publish_content(local, "note\na\n", restated="the price was right").manifest
     assert (again.version, again.restated) == (2, "the price was right")
 
 
-@pytest.mark.parametrize("published_to", ["local"], indirect=True)
-def test_a_withdrawal_that_was_cut_off_is_completed(target: Target) -> None:
+def test_a_withdrawal_that_was_cut_off_is_completed(local: Target) -> None:
     """Cut off between the manifest and the files: so readers know before a file is gone."""
     path = f"{WEEK}/v1/manifest.json"
-    publish_content(target, "note\na\n")
-    cut_off = json.loads(target.read(path)) | {"withdrawn": {"on": "2021-01-04", "reason": "first"}}
-    target.put(path, json.dumps(cut_off).encode())
-    target.put(f"{WEEK}/v1/.manifest.json.0011aabb", b"unfinished")
-    withdraw(target, f"{WEEK}/v1", "second")
-    assert target.files(f"{WEEK}/v1") == [path]
-    assert read(target, f"{WEEK}/v1").withdrawn == Withdrawn("2021-01-04", "first")
+    publish_content(local, "note\na\n")
+    cut_off = json.loads(local.read(path)) | {"withdrawn": {"on": "2021-01-04", "reason": "first"}}
+    local.put(path, json.dumps(cut_off).encode())
+    local.put(f"{WEEK}/v1/.manifest.json.0011aabb", b"unfinished")
+    withdraw(local, f"{WEEK}/v1", "second")
+    assert local.files(f"{WEEK}/v1") == [path]
+    assert read(local, f"{WEEK}/v1").withdrawn == Withdrawn("2021-01-04", "first")
