@@ -123,7 +123,7 @@ class LocalTarget(Layout):
         """Let the files of a folder be replaced and deleted, and yield whether it is a version, which is read-only."""
         is_version = VERSION.fullmatch(str(folder.relative_to(self.root))) is not None
         if is_version:
-            folder.chmod(0o755)
+            folder.chmod(for_readers(0o755))
         yield is_version
         if is_version:
             sync(folder)
