@@ -227,14 +227,16 @@ def test_a_year_without_four_digits_is_published(
         measure(hostile_source, tmp_path / "scratch")
 
 
-def test_refuses_a_file_cut_before_its_last_line_break(hostile_source: Source, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="the last row is cut off"):
-        check(right_lines(), hostile_source, tmp_path, end="")
-
-
-def test_refuses_an_empty_file(hostile_source: Source, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="pyarrow cannot read it"):
-        check([], hostile_source, tmp_path, end="")
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [(right_lines(), "the last row is cut off"), ([], "pyarrow cannot read it")],
+    ids=["cut", "empty"],
+)
+def test_refuses_a_file_cut_before_its_last_line_break(
+    hostile_source: Source, tmp_path: Path, lines: list[str], expected: str
+) -> None:
+    with pytest.raises(UserError, match=expected):
+        check(lines, hostile_source, tmp_path, end="")
 
 
 def test_reads_the_recorded_snapshot_not_a_later_one(catalog: Catalog, tmp_path: Path) -> None:
