@@ -77,7 +77,7 @@ def test_accepts_the_right_file_and_counts_it(hostile_source: Source, tmp_path: 
 
 
 @pytest.mark.parametrize(("rows", "is_warned"), [(1_048_575, False), (1_048_576, True)])
-def test_a_file_with_more_rows_than_a_sheet_below_its_header_has_a_warning(
+def test_more_rows_than_a_sheet_has_are_not_warned_of(
     rows: int, is_warned: bool, hostile_source: Source, tmp_path: Path
 ) -> None:
     facts = check(right_lines(), hostile_source, tmp_path)
@@ -147,7 +147,7 @@ def test_the_formula_guard_can_be_reversed() -> None:
         assert escaped.lstrip("'")[:1] not in {*"=\t\uff0d"} or escaped == f"'{text}"
 
 
-def test_a_version_of_an_older_release_has_the_guard_of_that_release(hostile_source: Source, tmp_path: Path) -> None:
+def test_a_version_of_an_older_release_has_the_new_guard(hostile_source: Source, tmp_path: Path) -> None:
     old = [line.replace("''=1", "'=1").replace("'''-1", "''-1") for line in right_lines()]
     facts = check(old, replace(hostile_source, guards_quotes=False), tmp_path)
     assert facts.formula_escaped == {"note": GUARDED - 3}

@@ -90,7 +90,7 @@ def test_a_row_is_counted_once_by_the_first_reason(catalog: Catalog, tmp_path: P
     assert len(scanned.without) == 2
 
 
-def test_numbers_of_persons_withhold_a_dataset_in_columns_of_every_type(catalog: Catalog, tmp_path: Path) -> None:
+def test_numbers_of_persons_are_published_in_some_type(catalog: Catalog, tmp_path: Path) -> None:
     """Bigint, decimal and text; the order number next to them, a counter of as many digits, does not."""
     phones = random.Random(1).sample(range(491_500_000_000, 491_799_999_999), 30)
     for position, column in enumerate(("note", "number", "amount")):

@@ -237,9 +237,7 @@ TOGETHER: list[Plants] = [
 ]
 
 
-def test_a_right_version_passes_and_every_planted_fault_is_reported(
-    offline_settings: Settings, hostile_source: Source, export: Command
-) -> None:
+def test_verify_misses_a_planted_fault(offline_settings: Settings, hostile_source: Source, export: Command) -> None:
     publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
     version = Path(offline_settings.export_root) / VERSION
     unlock(version)
@@ -321,7 +319,7 @@ def test_totals_of_decimals_of_any_precision_are_exact(
     assert {f"pyarrow reads another total of {column}" for column in units} <= set(checked["issues"])
 
 
-def test_a_workbook_of_another_release_of_its_library_is_compared_by_its_cells(
+def test_bytes_of_another_xlsxwriter_are_an_issue(
     offline_settings: Settings, hostile_source: Source, export: Command
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
@@ -373,7 +371,7 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     assert diff("v1").exit_code == 2
 
 
-def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_again(
+def test_verify_misses_keys_that_a_withdrawal_left(
     offline_settings: Settings, hostile_source: Source, export: Command
 ) -> None:
     target = open_target(offline_settings)
@@ -386,7 +384,7 @@ def test_keys_that_an_earlier_withdrawal_left_are_reported_until_it_is_done_agai
     assert issue not in export(offline_settings, "verify").output
 
 
-def test_the_tag_of_a_version_moves_with_the_version_and_outlives_its_week(
+def test_a_trial_moves_the_tag_of_a_version(
     offline_settings: Settings, hostile_source: Source, catalog: Catalog
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines())
@@ -429,7 +427,7 @@ def test_a_version_that_is_gone_is_noticed_until_it_is_dropped(
     assert str(export(offline_settings, "verify").exception).startswith("Nothing is published")
 
 
-def test_a_version_is_verified_by_the_search_that_it_was_made_with(
+def test_a_version_is_verified_by_a_later_search(
     offline_settings: Settings, hostile_source: Source, monkeypatch: pytest.MonkeyPatch, export: Command
 ) -> None:
     """Later releases look for other personal data; what was withheld then is what the file lacks."""
@@ -453,7 +451,7 @@ def test_a_version_is_verified_by_the_search_that_it_was_made_with(
     assert "the file lacks 2 rows of the table, and 1 were withheld" in result.stdout
 
 
-def test_a_withdrawn_version_and_an_erased_snapshot_are_no_issues(
+def test_a_withdrawn_version_or_erased_snapshot_is_an_issue(
     hostile_source: Source, offline_settings: Settings, export: Command
 ) -> None:
     manifest = publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)

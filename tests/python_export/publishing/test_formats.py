@@ -93,7 +93,7 @@ def test_parquet_has_the_types_and_values_of_the_table(tmp_path: Path) -> None:
     assert [tuple(row.values()) for row in table.to_pylist()] == table_rows()
 
 
-def test_a_format_whose_library_is_missing_names_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_of_a_format_has_no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "find_spec", lambda _: None)
     formats.require(["csv.gz", "parquet"])
     with pytest.raises(UserError, match="XlsxWriter is not installed") as raised:
@@ -219,16 +219,14 @@ def test_parquet_with_other_rows_than_the_csv_is_noticed(tmp_path: Path) -> None
     assert not any(same().values())
 
 
-def test_no_version_is_published_without_a_format_that_cannot_be_written(
-    local: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_is_published_without_a_format(local: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "is_same", lambda *_: False)
     with pytest.raises(UserError, match=r"events_2020-W53_v1.parquet does not have the rows of the CSV"):
         publish_file(local, "note\na\n", draft("2020-W53"), other_formats=ALL[1:])
     assert tree(local) == {}
 
 
-def test_a_version_has_its_formats_until_it_is_withdrawn_or_removed(target: Target, tmp_path: Path) -> None:
+def test_a_format_is_left_of_a_withdrawn_version(target: Target, tmp_path: Path) -> None:
     content = "\n".join(right_lines()) + "\n"
     first = publish_file(target, content, described(), other_formats=ALL).manifest
     index.write(target)

@@ -61,7 +61,7 @@ def test_keys_of_a_withdrawn_version_are_in_no_file_of_changes(target: Target, m
     assert changed == {f"{WEEK}/v1/manifest.json"}
 
 
-def test_withdrawn_content_is_published_again_only_as_a_restatement(local: Target) -> None:
+def test_withdrawn_content_is_published_again(local: Target) -> None:
     publish_content(local, "note\na\n")
     withdraw(local, f"{WEEK}/v1", "a wrong price")
     before = tree(local)
