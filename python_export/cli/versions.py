@@ -38,11 +38,11 @@ def verify(
     datasets: Datasets = None,
     week: AnyWeek = None,
     rewrite_to: Annotated[
-        Path | None, typer.Option(help="Also write each version again by Spark, from its snapshot, to this directory.")
+        Path | None, typer.Option(help="Also write each version again, from its snapshot, to this directory.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify what is published: bytes, manifests, three parsers, and the tables the files were made from.
+    """Verify what is published: bytes, manifests, other formats, and the tables the files were made from.
 
     With --rewrite-to every byte of a CSV that is written again must be the published one's.
 

@@ -23,15 +23,10 @@ Figures = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What a file holds.
+    """What a file holds, as its manifest has it.
 
-    `nulls` has every column, `control_totals` the sum of each numeric column as exact decimal text, `formula_escaped`
-    the number of guarded cells of each text column, `long_cells` those that no spreadsheet holds, `nul_removed` those
-    that a NUL was taken out of, of the columns that have some. `suppressed` counts
-    the small groups and `key_version` is that of all pseudonyms; they are None without their column.
-    `withheld` counts the rows that may hold personal data, by what was found where. `totals_by` has, of each column
-    that the model names, by its values the number of rows and the sum of each numeric column as exact decimal text.
-    `k_anonymity` is the fewest persons of one combination of quasi-identifiers, None without these or without persons.
+    `nulls` has every column, `nul_removed` those of which cells had NUL. `long_cells` are those that no spreadsheet
+    holds. `suppressed`, `key_version` and `k_anonymity` are None without the columns that they need.
     """
 
     rows: int

@@ -11,8 +11,7 @@ from itertools import chain
 
 from python_export.notify.messages import TEMPLATES
 from python_export.publishing.audit import CheckResult
-from python_export.publishing.bucket import READS_AT_ONCE
-from python_export.publishing.layout import FEED, INDEX
+from python_export.publishing.layout import FEED, INDEX, READS_AT_ONCE
 from python_export.publishing.manifest import Manifest, outdated, paths, readable
 from python_export.publishing.publish import point_to_newest, pointer
 from python_export.publishing.target import Target

@@ -8,7 +8,6 @@ import csv
 import io
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -26,7 +25,7 @@ from python_export.datasets import dictionary
 from python_export.publishing import formats
 from python_export.publishing.layout import CHANGES
 from python_export.publishing.manifest import File, Manifest, Withdrawn, newest, paths, published, read
-from python_export.publishing.publish import build_manifest, changes_after, neighbours, pointer
+from python_export.publishing.publish import build_manifest, changes_after, data_files, neighbours, pointer
 from python_export.publishing.target import Target, digest
 from python_export.publishing.versions import SnapshotErasedError, source_snapshot
 
@@ -49,7 +48,7 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     try:
         manifest = read(target, path)
         if manifest.withdrawn:
-            return _withdrawn(target, manifest, manifest.withdrawn, scratch)
+            return _withdrawn(target, manifest, manifest.withdrawn)
         for one in manifest.all_files:
             files[one.file] = target.fetch(f"{path}/{one.file}", scratch)
     except UserError as error:
@@ -71,15 +70,14 @@ def audit(target: Target, catalog: Catalog, path: str, scratch: Path) -> CheckRe
     return CheckResult(path, tuple(issues), "; ".join(notes))
 
 
-def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn, scratch: Path) -> CheckResult:
+def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn) -> CheckResult:
     note = f"withdrawn on {withdrawn.on}: {withdrawn.reason}"
-    files = [f"{manifest.path}/{one.file}" for one in manifest.all_files]
-    for file in (*files, _companion(manifest, manifest.path, CHANGES)):
-        with suppress(FileNotFoundError):
-            target.fetch(file, scratch)
-            return CheckResult(manifest.path, ("it is withdrawn, and its file is still there",), note)
-    issue = f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again"
-    return CheckResult(manifest.path, (issue,) if changes_after(target, manifest) else (), note)
+    issues = []
+    if data_files(target, manifest.path):
+        issues.append("it is withdrawn, and its file is still there")
+    elif changes_after(target, manifest):
+        issues.append(f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again")
+    return CheckResult(manifest.path, tuple(issues), note)
 
 
 def audit_pointer(target: Target, dataset: str) -> CheckResult:

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-from python_export.publishing.bucket import ABANDONED_AFTER
-
 MANIFEST = "manifest.json"
 REPORTS = "reports"
 FEED, INDEX = "versions.json", "index.html"
@@ -17,6 +15,10 @@ VERSION = re.compile(r"(?P<dataset>\w+)/(?P<week>\d{4}-W\d\d)/v(?P<number>[1-9]\
 # What only this project writes, and what clean-up may delete. Others use a bucket and a directory too.
 UPLOAD = re.compile(r"(?P<version>[^/]+/\d{4}-W\d\d/v\d+)/(?P<folder>lakehouse-[0-9a-f]{16})/[^/]+")
 UNFINISHED = re.compile(r"\.[^.]+(\.odcs)?\.(json|html|yaml)\.[0-9a-f]{8}")
+# What is younger than this may be another machine's that is still at work.
+ABANDONED_AFTER = timedelta(days=1)
+# A bucket answers each read after milliseconds.
+READS_AT_ONCE = 8
 
 
 class Layout(ABC):

@@ -66,19 +66,10 @@ class Withdrawn:
 
 @dataclass(frozen=True, kw_only=True, config=EXTENSIBLE)
 class Manifest:
-    """The content of manifest.json, in this order.
+    """The content of manifest.json, in this order; docs/export.md explains the fields.
 
-    `delivery` is the same in the versions of a week that one run published. `rows` does not count the header; control
-    totals are exact decimal text, `totals_by` has them and the rows by the values of some columns; the snapshot id is
-    text because it exceeds what JSON readers hold exactly. `difference` counts the rows that the superseded version has
-    otherwise, `changed_columns` the changed ones by the column that differs, `quarantined` the week's events that
-    quality rules keep out, also by reason, `late` those of which the first record is from after its end, `dead_letters`
-    the records stamped in the week, of the topics that the dataset comes from, that could not be decoded.
-    `pii_scan_off` has the columns that were not looked through and why, `withheld_rows` the number of rows that may
-    hold personal data by what was found where. `k_anonymity` is the smallest number of distinct persons per combination
-    of the values of `quasi_identifiers`, None without these or where no column names the person of a row. `persons` are
-    the columns that name the person of a row, each with the kinds of persons. Older versions lack some of what has a
-    default here.
+    Control totals are exact decimal text. The snapshot id is text, because it exceeds what JSON readers hold exactly.
+    Older versions lack some of what has a default here.
     """
 
     manifest_format: int = FORMAT

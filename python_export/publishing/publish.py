@@ -28,7 +28,6 @@ from python_export.publishing.manifest import (
     DamagedManifestError,
     FileColumn,
     Manifest,
-    ManifestError,
     SmallGroups,
     Withdrawn,
     newest,
@@ -235,26 +234,26 @@ def withdraw(target: Target, path: str, reason: str) -> None:
     """
     manifest = read(target, path)
     # First: then a command that was cut off finds this version, and does it again.
-    if changes_after(target, manifest):
-        content = None
-        # A manifest that cannot be read stays as it is; the keys are deleted all the same.
-        with suppress(ManifestError):
-            content = read(target, _path_after(manifest)).text().encode()
-        target.withdraw(_path_after(manifest), content, only=CHANGES)
+    for changes in changes_after(target, manifest):
+        target.delete(changes)
     if not manifest.withdrawn:
         withdrawn = Withdrawn(on=f"{datetime.now(UTC):%Y-%m-%d}", reason=reason)
         manifest = replace(manifest, withdrawn=withdrawn, control_totals={}, totals_by={})
-    target.withdraw(path, manifest.text().encode())
+    target.put(f"{path}/{MANIFEST}", manifest.text().encode())
+    for file in data_files(target, path):
+        target.delete(file)
     point_to_newest(target, manifest.dataset)
+
+
+def data_files(target: Target, path: str) -> list[str]:
+    """Return the files of a version but for its manifest."""
+    return [file for file in target.files(path) if file != f"{path}/{MANIFEST}"]
 
 
 def changes_after(target: Target, manifest: Manifest) -> list[str]:
     """Return where the next version has the changes.csv of a release before 0.7, which lists keys of this one."""
-    return target.find(_path_after(manifest), CHANGES)
-
-
-def _path_after(manifest: Manifest) -> str:
-    return replace(manifest, version=manifest.version + 1).path
+    following = replace(manifest, version=manifest.version + 1).path
+    return [file for file in target.files(following) if file.endswith(f"/{CHANGES}")]
 
 
 def build_manifest(source: Source, week: IsoWeek, facts: Facts, warnings: Iterable[str] = ()) -> Manifest:

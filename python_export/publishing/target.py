@@ -20,7 +20,7 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lock import lock
 from python_common.private_files import for_readers, sync, write
-from python_export.publishing.layout import FEED, INDEX, MANIFEST, UNFINISHED, VERSION, Layout
+from python_export.publishing.layout import FEED, INDEX, UNFINISHED, VERSION, Layout
 from python_export.publishing.s3_target import S3Target
 
 # The staging area of a root that readers may enter, unlike this.
@@ -55,6 +55,33 @@ class LocalTarget(Layout):
             if VERSION.fullmatch(name := str(path.relative_to(self.root)))
         }
 
+    def files(self, path: str) -> list[str]:
+        """Return the files of a version."""
+        return [str(file.relative_to(self.root)) for file in (self.root / path).glob("*")]
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file; FileNotFoundError if it is missing."""
+        return (self.root / path).read_bytes()
+
+    def fetch(self, path: str, scratch: Path) -> Path:
+        """Return the file itself, not a copy; FileNotFoundError if it is missing."""
+        if not (self.root / path).is_file():
+            raise FileNotFoundError(self.root / path)
+        return self.root / path
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file, in the place of one that is there."""
+        file = self.root / path
+        self._open(file.parent)
+        with self._unlocked(file.parent) as is_version:
+            write(file, content, for_readers(0o444 if is_version else 0o666))
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        file = self.root / path
+        with self._unlocked(file.parent):
+            file.unlink(missing_ok=True)
+
     def folder(self) -> str:
         """Return the empty string: a version is renamed as a whole, so its files need no separate folder."""
         return ""
@@ -79,38 +106,6 @@ class LocalTarget(Layout):
         for parent in (destination.parent, destination.parent.parent, self.root):
             sync(parent)
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a file; FileNotFoundError if it is missing."""
-        return (self.root / path).read_bytes()
-
-    def fetch(self, path: str, scratch: Path) -> Path:
-        """Return the file itself, not a copy; FileNotFoundError if it is missing."""
-        if not (self.root / path).is_file():
-            raise FileNotFoundError(self.root / path)
-        return self.root / path
-
-    def find(self, path: str, name: str) -> list[str]:
-        """Return where a version has a file of a name."""
-        return [f"{path}/{name}"] if (self.root / path / name).is_file() else []
-
-    def put(self, path: str, content: bytes) -> None:
-        """Write a file, in the place of one that is there."""
-        file = self.root / path
-        self._open(file.parent)
-        write(file, content, for_readers(0o666))
-
-    def withdraw(self, path: str, manifest: bytes | None, only: str = "") -> None:
-        """Replace the manifest of a version by one, if any; delete its other files, or `only` the one of a name."""
-        directory = self.root / path
-        directory.chmod(0o755)
-        if manifest:
-            write(directory / MANIFEST, manifest, for_readers(0o444))
-        for file in directory.iterdir():
-            if file.name != MANIFEST and only in ("", file.name):
-                file.unlink()
-        sync(directory)
-        directory.chmod(for_readers(0o555))
-
     def remove(self, path: str) -> None:
         """Delete a version: by a rename to staging, so that readers find all of it or nothing."""
         directory = self.root / path
@@ -123,9 +118,16 @@ class LocalTarget(Layout):
         with suppress(OSError):  # its week has other versions
             directory.parent.rmdir()
 
-    def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
-        (self.root / path).unlink(missing_ok=True)
+    @contextmanager
+    def _unlocked(self, folder: Path) -> Iterator[bool]:
+        """Let the files of a folder be replaced and deleted, and yield whether it is a version, which is read-only."""
+        is_version = VERSION.fullmatch(str(folder.relative_to(self.root))) is not None
+        if is_version:
+            folder.chmod(for_readers(0o755))
+        yield is_version
+        if is_version:
+            sync(folder)
+            folder.chmod(for_readers(0o555))
 
     def _open(self, folder: Path) -> None:
         """Make a folder that readers may enter, and all above it up to the root; repair one that a dead run left."""
@@ -169,7 +171,7 @@ def open_target(settings: Settings) -> Target:
         raise UserError(
             f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
         )
-    return S3Target.at(root, settings.export_staging, settings.export_url)
+    return S3Target.at(url, settings.export_staging, settings.export_url)
 
 
 @contextmanager

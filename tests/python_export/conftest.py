@@ -15,7 +15,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_export.cli import run, versions
 from python_export.datasets.snapshot import Source
-from python_export.publishing.target import Target, open_target
+from python_export.publishing.target import LocalTarget, Target, open_target
 from tests.support.hostile_rows import hostile_rows, source_of
 from tests.support.in_process import Command
 from tests.support.services.weed import Weed
@@ -82,6 +82,12 @@ def s3_settings(weed: Weed, offline_settings: Settings, monkeypatch: pytest.Monk
 def published_to(request: pytest.FixtureRequest, offline_settings: Settings) -> Settings:
     """Settings of each kind of target."""
     return request.getfixturevalue("s3_settings") if request.param == "s3" else offline_settings
+
+
+@pytest.fixture
+def local(offline_settings: Settings) -> LocalTarget:
+    """A directory, for claims that do not depend on the kind of target."""
+    return LocalTarget(Path(offline_settings.export_root))
 
 
 @pytest.fixture

@@ -36,61 +36,30 @@ def _run(env: dict[str, str], function: Callable[..., None], arguments: tuple[An
     function(*arguments)
 
 
-def die(*_: Any, **__: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def kill_at(owner: type, name: str, is_after: bool) -> None:
+    """Have the process die before or after a step."""
+    step: Callable[..., None] = getattr(owner, name)
 
+    def die(*arguments: Any) -> None:
+        if is_after:
+            step(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-def before(owner: type, name: str) -> None:
-    """Have the process die before a step."""
     setattr(owner, name, die)
 
 
-def after(owner: type, name: str) -> None:
-    """Have the process die after a step."""
-    step: Callable[..., Any] = getattr(owner, name)
-
-    def then_die(*arguments: Any, **options: Any) -> None:
-        step(*arguments, **options)
-        die()
-
-    setattr(owner, name, then_die)
-
-
-def before_its_rename(owner: type, name: str) -> None:
-    """Have the process die in a step that ends with a rename, before that."""
-    step: Callable[..., None] = getattr(owner, name)
-
-    def die_at_the_rename(*arguments: Any) -> None:
-        Path.rename = Path.replace = die
-        step(*arguments)
-
-    setattr(owner, name, die_at_the_rename)
-
-
-def after_its_rename(owner: type, name: str) -> None:
-    """Have the process die in a step that renames, just after that."""
-    step: Callable[..., None] = getattr(owner, name)
-
-    def die_after_the_rename(*arguments: Any) -> None:
-        after(Path, "rename")
-        step(*arguments)
-
-    setattr(owner, name, die_after_the_rename)
-
-
-POINTS: dict[str, dict[str, tuple[Callable[[type, str], None], type, str]]] = {
+# Each state that a kill can leave: the step, and whether the process dies before or after it.
+POINTS: dict[str, dict[str, tuple[type, str, bool]]] = {
     "local": {
-        "before the version": (before, LocalTarget, "add"),
-        "before the version's rename": (before_its_rename, LocalTarget, "add"),
-        "after the version's rename": (after_its_rename, LocalTarget, "add"),
-        "between version and pointer": (after, LocalTarget, "add"),
-        "within the pointer": (before_its_rename, LocalTarget, "put"),
-        "after the pointer": (after, LocalTarget, "put"),
+        "before the version": (LocalTarget, "_open", False),
+        "between version and pointer": (LocalTarget, "add", True),
+        "within the pointer": (Path, "replace", False),
+        "after the pointer": (LocalTarget, "put", True),
     },
     "s3": {
-        "before the manifest": (before, S3Target, "_commit"),
-        "between version and pointer": (after, S3Target, "add"),
-        "after the pointer": (after, S3Target, "put"),
+        "before the version": (S3Target, "_commit", False),
+        "between version and pointer": (S3Target, "add", True),
+        "after the pointer": (S3Target, "put", True),
     },
 }
 
@@ -102,15 +71,9 @@ def unlock(directory: Path) -> None:
 
 
 def leave_changes(target: Target, version: str) -> None:
-    """Put changes.csv beside the file of a version, with the SHA-256 in its manifest, as releases before 0.7 did."""
-    manifest = json.loads(target.read(f"{version}/manifest.json"))
-    keys = b"change,note,changed_columns\nremoved,a,\n"
-    content = json.dumps(manifest | {"changes_sha256": hashlib.sha256(keys).hexdigest()}).encode()
-    file = str(PurePosixPath(version, manifest["file"]).with_name("changes.csv"))
-    if isinstance(target, LocalTarget):
-        unlock(target.root / version)
-    for path, written in ((file, keys), (f"{version}/manifest.json", content)):
-        target.put(path, written)
+    """Put changes.csv beside the file of a version, as releases before 0.7 did."""
+    file = PurePosixPath(version, json.loads(target.read(f"{version}/manifest.json"))["file"])
+    target.put(str(file.with_name("changes.csv")), b"change,note,changed_columns\nremoved,a,\n")
 
 
 def publish_content(target: Target, content: str) -> tuple[int, bool]:
@@ -125,8 +88,7 @@ def publish_content(target: Target, content: str) -> tuple[int, bool]:
 
 def publish_and_die(settings: Settings, content: str, kind: str, point: str) -> None:
     """Publish in a child that kills itself at a point."""
-    kill, owner, name = POINTS[kind][point]
-    kill(owner, name)
+    kill_at(*POINTS[kind][point])
     publish_content(open_target(settings), content)
     index.write(open_target(settings))
 

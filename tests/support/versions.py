@@ -1,12 +1,11 @@
 """Versions of events: published, damaged, and listed with all that is below the export root."""
 
-import hashlib
 import json
 import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from python_export.datasets.dictionary import Field
@@ -15,7 +14,6 @@ from python_export.publishing.publish import Published, publish
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
-from tests.support.publishing import unlock
 
 
 def stage(target: Target, content: str) -> Path:
@@ -53,21 +51,10 @@ def without_folders(paths: Iterable[str]) -> set[str]:
 
 def overwrite(target: Target, path: str, content: bytes | None) -> None:
     """Damage what is published, as no user of it could."""
-    if isinstance(target, S3Target):
-        target.client.delete_object(Bucket=target.bucket, Key=target._key(path))
-    else:
-        unlock((target.root / path).parent)
-        (target.root / path).unlink()
+    target.delete(path)
     if content is not None:
         target.put(path, content)
 
 
 def pointer(target: Target) -> dict:
     return json.loads(target.read("events/latest.json"))
-
-
-def changes(target: Target, manifest: Manifest) -> bytes:
-    """Return changes.csv of a version, of which the manifest has the SHA-256."""
-    content = target.read(str(PurePosixPath(manifest.path, manifest.file).with_name("changes.csv")))
-    assert hashlib.sha256(content).hexdigest() == manifest.changes_sha256
-    return content

@@ -1,31 +1,60 @@
-"""The versions of a week that one run publishes name one delivery, and those of the next run the next one."""
+"""Manifests that lead out of their version are refused, and the deliveries of a week are numbered."""
 
+import json
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from python_export.notify import index
-from python_export.publishing.manifest import next_delivery, published
+from python_export.publishing.manifest import DamagedManifestError, next_delivery, published, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
-from tests.support.versions import publish_file
+from tests.support.versions import overwrite, publish_file
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
+COLUMN = {"name": "note", "type": "string", "nulls": 0}
+XLSX = {"format": "xlsx", "file": "events.xlsx", "bytes": 1, "sha256": "0", "rows": 1}
+EDITS: dict[str, dict[str, Any]] = {
+    "snapshot is no number": {"source_snapshot_id": "1e5"},
+    "table without a schema": {"source_table": "lake,shop.events"},
+    "column without a name": {"columns": [COLUMN | {"name": None}]},
+    "column without its NULLs": {"columns": [COLUMN | {"nulls": None}]},
+    "file outside the version": {"file": "../../../../secret.csv"},
+    "file of the system": {"file": "/etc/passwd"},
+    "spreadsheet outside the version": {"files": [XLSX | {"file": "../../../../secret.xlsx"}]},
+    "dataset outside the root": {"dataset": "../elsewhere"},
+    "week that is none": {"week": ".."},
+}
 
 
-def test_deliveries_of_a_week_are_numbered(target: Target) -> None:
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_manifest_that_leads_elsewhere_is_read(local: Target, edit: dict[str, Any]) -> None:
+    manifest = publish_file(local, "0", draft(WEEK)).manifest
+    right = json.loads(manifest.text()) | {"files": [XLSX]}
+    for content in (right, right | edit):
+        overwrite(local, f"{manifest.path}/manifest.json", json.dumps(content).encode())
+        if content == right:
+            assert read(local, manifest.path).files[0].format == "xlsx"
+    with pytest.raises(DamagedManifestError):
+        read(local, manifest.path)
+
+
+def test_deliveries_of_a_week_are_numbered(local: Target) -> None:
     # A release before 0.7 named none.
-    publish_file(target, "0", draft(WEEK))
+    publish_file(local, "0", draft(WEEK))
     for number in range(1, 11):
-        assert next_delivery(target, WEEK) == f"{WEEK}-{number}"
-        publish_file(target, str(number), replace(draft(WEEK), delivery=f"{WEEK}-{number}"))
-    withdraw(target, f"events/{WEEK}/v11", "a wrong price")
-    assert next_delivery(target, WEEK) == f"{WEEK}-11"
-    assert next_delivery(target, NEXT_WEEK) == f"{NEXT_WEEK}-1"
+        assert next_delivery(local, WEEK) == f"{WEEK}-{number}"
+        publish_file(local, str(number), replace(draft(WEEK), delivery=f"{WEEK}-{number}"))
+    withdraw(local, f"events/{WEEK}/v11", "a wrong price")
+    assert next_delivery(local, WEEK) == f"{WEEK}-11"
+    assert next_delivery(local, NEXT_WEEK) == f"{NEXT_WEEK}-1"
 
 
-def test_files_of_deliveries_of_0_6_are_ignored(target: Target) -> None:
-    publish_file(target, "0", draft(WEEK))
-    target.put(f"deliveries/{WEEK}/1.json", b"{")
-    assert [manifest.path for manifest in index.write(target)] == [f"events/{WEEK}/v1"]
-    assert [check.issues for check in index.audit(target)] == [(), ()]
-    assert [manifest.delivery for manifest in published(target)] == [None]
+def test_files_of_deliveries_of_0_6_are_ignored(local: Target) -> None:
+    publish_file(local, "0", draft(WEEK))
+    local.put(f"deliveries/{WEEK}/1.json", b"{")
+    assert [manifest.path for manifest in index.write(local)] == [f"events/{WEEK}/v1"]
+    assert [check.issues for check in index.audit(local)] == [(), ()]
+    assert [manifest.delivery for manifest in published(local)] == [None]

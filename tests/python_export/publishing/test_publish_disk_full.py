@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_export.csv import csv_file
 from python_export.csv.compare import verify
@@ -18,10 +17,9 @@ from python_export.csv.write import write
 from python_export.datasets.snapshot import Source
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
-from python_export.publishing.target import Target, open_target, staging
+from python_export.publishing.target import Target, staging
 from tests.support.disk import no_room_beyond
 from tests.support.hostile_rows import DATASET, MONDAY, SCHEMA, arrow_table, current_source, draft
-from tests.support.services.weed import Weed
 
 MB = 1024 * 1024
 
@@ -54,33 +52,6 @@ def test_no_room_for_a_version(target: Target) -> None:
         export(target, "note\n")
     assert published(target) == []
     assert export(target, "note\n") == 1
-
-
-def test_no_room_for_the_old_version_of_a_bucket(s3_settings: Settings) -> None:
-    target = open_target(s3_settings)
-    content = "note\n" + "0123456789\n" * 200_000
-    assert export(target, content) == 1
-    # Small enough for the new file, not for the old one.
-    with pytest.raises(UserError, match="The export stopped: File too large"), no_room_beyond(MB):
-        export(target, "note\n")
-    assert len(published(target)) == 1
-    assert not [*target.staging.glob("*/")]
-    assert export(target, "note\n") == 2
-
-
-def test_no_room_in_the_store(s3_settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    target = open_target(s3_settings)
-    content = "note\n" + "0123456789\n" * 1_600_000
-    # The same key: the changes are small, and the store has no room for the first file.
-    assert export(target, "note\n0123456789\n") == 1
-    with (
-        pytest.raises(UserError, match=r"The export root s3://.* cannot be used"),
-        no_room_beyond(0, weed.service.process().pid),
-    ):
-        export(target, content)
-    assert [manifest.version for manifest in published(target)] == [1]
-    assert export(target, content) == 2
 
 
 @pytest.mark.slow
