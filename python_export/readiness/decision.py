@@ -24,7 +24,7 @@ from python_common.errors import Issue, UserError
 from python_common.spark import spark_sql
 from python_common.weeks import IsoWeek
 
-# The views that decide; they are made anew before each run, because they name what the tables of the facts are.
+# The views that decide; each run replaces them, because they name the tables of the facts as these are.
 MODELS = ("ops_topic_weeks", "ops_export_weeks")
 PARTITIONS = ListType(
     element_id=101,
