@@ -63,6 +63,19 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
 
 
 @pytest.mark.slow
+def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, cursor: hive.Cursor) -> None:
+    waves = [
+        "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
+        "(1, 5, 4, 'early'), (3, 1, 1, 'new')",
+        "(1, 5, 6, 'late')",
+        "(1, 5, 5, 'middle')",
+    ]
+    for wave in waves:
+        small_project(INCREMENTAL.format(values=wave))
+    assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("affected", "last", "message"),
     [
@@ -87,23 +100,39 @@ def test_a_strategy_of_dbt_spark_is_refused_with_those_that_exist(small_project:
 
 
 @pytest.mark.slow
-def test_an_increment_keeps_to_its_contract(small_project: RunModel, cursor: hive.Cursor, tmp_path: Path) -> None:
-    """dbt-spark does not check it: a MERGE would lose a column, or change its type, without a word."""
+def test_an_increment_keeps_to_its_contract_and_to_its_table(
+    small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
+) -> None:
+    """Neither does dbt-spark check: a MERGE would lose a column, or change its type, without a word."""
     config = "materialized='incremental', incremental_strategy='earliest', unique_key='id', order_by=['id']"
-    contract = "{name: thing, config: {contract: {enforced: true}}, columns: [%s]}"
+    contract = "{name: thing, config: {contract: {enforced: true}, on_schema_change: %s}, columns: [%s]}"
     columns = "{name: id, data_type: int}, {name: price, data_type: 'decimal(12, 2)'}"
-    described = tmp_path / "models" / "thing.yml"
-    described.write_text(f"models: [{contract % columns}]")
-    small_project(f"{{{{ config({config}) }}}} select 1 as id, cast(1 as decimal(12, 2)) as price")
+
+    def run(select: str, described: str = columns, on_schema_change: str = "fail") -> str:
+        yml = f"models: [{contract % (on_schema_change, described)}]"
+        (tmp_path / "models" / "thing.yml").write_text(yml)
+        try:
+            small_project(f"{{{{ config({config}) }}}} select {select}")
+        except AssertionError as failure:
+            return " ".join(str(failure).split())
+        return ""
+
+    price = "cast(1 as decimal(12, 2)) as price"
+    assert run(f"1 as id, {price}") == ""
     before = rows(cursor, "select * from small.thing")
-    described.write_text(f"models: [{contract % (columns + ', {name: gone, data_type: int}')}]")
-    with pytest.raises(AssertionError) as failure:
-        small_project(f"{{{{ config({config}) }}}} select 2 as id, 1.5D as price, 'red' as color")
-    refused = " ".join(str(failure.value).split())
+    refused = run("2 as id, 1.5D as price, 'red' as color", columns + ", {name: gone, data_type: int}")
     assert "price is double, in thing.yml decimal(12, 2)" in refused
     assert "color is not in thing.yml" in refused
     assert "gone is in thing.yml alone" in refused
+
+    # the yml follows the model, the table does not
+    colorful = columns + ", {name: color, data_type: string}"
+    refused = run("2 as id, 1 as price, 'red' as color", colorful.replace("decimal(12, 2)", "int"))
+    assert "price is int, in the table decimal(12,2)" in refused
+    assert "color is not in the table. Run `dbt build --full-refresh --select thing+`" in refused
     assert rows(cursor, "select * from small.thing") == before
+    assert run(f"2 as id, {price}, 'red' as color", colorful, "append_new_columns") == ""
+    assert rows(cursor, "select id, color from small.thing order by id") == [(1, None), (2, "red")]
 
 
 @pytest.mark.slow
