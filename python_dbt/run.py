@@ -1,11 +1,12 @@
 """Has dbt build and test the export tables for some weeks, so that what is exported is fresh and was tested."""
 
-import re
+import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from python_common.config.settings import from_environment
 from python_common.errors import DeadlineError, Issue, UserError
@@ -17,12 +18,9 @@ from python_dbt.project import Project
 
 # Less than deadline.STEP_SECONDS, so that the error of a build that hangs names dbt.
 BUILD_SECONDS = 12 * 3600.0
-TIME = re.compile(r"^\d\d:\d\d:\d\d ")
-NODE_FAILED = re.compile(r"\d+ of \d+ (?:ERROR|FAIL) .*?(?= \.\.\.|$)")
-# Of what is unchanged nothing is built.
-NODE_BUILT = re.compile(
-    r"(\d+ of \d+) OK (?:created sql \w+ model|loaded seed file|snapshotted) (\S+) .*(?<!unchanged) in "
-)
+# Events of dbt: a table, view or seed is made; the command, or a node of it, failed.
+MADE = ("LogModelResult", "LogSeedResult", "LogSnapshotResult")
+WHY_FAILED = {"MainEncounteredError": "exc", "RunResultError": "msg"}
 FAILED = ("error", "fail", "runtime error")
 # What Iceberg raises if another writer has changed a table since a statement read it.
 CONFLICTS = ("CommitFailedException", "ValidationException")
@@ -31,7 +29,7 @@ FIGURES = "ops_weekly_figures"
 FIGURES_TABLE = "ops.weekly_figures"
 # Where dbt reads the project from, besides dbt_project.yml.
 SOURCES = ("models", "macros", "seeds", "snapshots")
-# dbt's complaints about the project; the lines that follow, up to an empty one, explain them.
+# How dbt's complaints about the project begin.
 PROJECT_FAILED = ("Compilation Error", "Parsing Error", "Dbt Internal Error", "Could not find profile")
 
 
@@ -124,8 +122,9 @@ def failures(project: Project) -> list[Issue]:
 
 def _why(message: str) -> str:
     """Return why a model failed: dbt's complaints about the project as they are, Spark's without values."""
-    if message.startswith(PROJECT_FAILED):
-        return " ".join(message.split())
+    text = " ".join(message.removeprefix("Runtime Error").split())
+    if text.startswith(PROJECT_FAILED):
+        return text
     return _spark_reason(message)
 
 
@@ -157,7 +156,7 @@ def invocation(project: Project) -> str:
 
 
 def _dbt(project: Project, *arguments: str, failed: str, weeks: Sequence[IsoWeek] = ()) -> None:
-    command = [str(Path(sys.executable).with_name("dbt")), "--no-use-colors", *arguments]
+    command = [str(Path(sys.executable).with_name("dbt")), "--log-format", "json", *arguments]
     env = {
         **project.env,
         # No var: for another value of one, dbt parses the whole project again.
@@ -165,20 +164,22 @@ def _dbt(project: Project, *arguments: str, failed: str, weeks: Sequence[IsoWeek
         "LAKEHOUSE_GIT_COMMIT": project.commit() or "",
         "LAKEHOUSE_LEASE": held_number("weekly"),
     }
-    code, output = _run(command, project.directory, env, BUILD_SECONDS)
+    code, events = _run(command, project.directory, env, BUILD_SECONDS)
     if code is None:
         raise DeadlineError(f"dbt {arguments[0]}", BUILD_SECONDS)
     if code:
-        lines = error_lines(output) or [f"exit code {code}"]
+        lines = errors(events) or [f"exit code {code}"]
         raise UserError(
             f"dbt {failed}, so nothing is published:\n" + "".join(f"  {line}\n" for line in lines),
             f"dbt's log is {project.log}",
         )
 
 
-def _run(command: list[str], directory: Path, env: dict[str, str], allowed: float) -> tuple[int | None, str]:
-    """Run dbt, log each table that it has built, and return its exit code, None after `allowed` seconds, and output."""
-    lines = []
+def _run(
+    command: list[str], directory: Path, env: dict[str, str], allowed: float
+) -> tuple[int | None, list[dict[str, Any]]]:
+    """Run dbt, log each table that it has made, and return its exit code, None after `allowed` seconds, and events."""
+    events = []
     is_late = threading.Event()
     # Not close_fds: dbt must hold the weekly job's lock too, see python_common.locks.lock.
     with subprocess.Popen(
@@ -199,31 +200,41 @@ def _run(command: list[str], directory: Path, env: dict[str, str], allowed: floa
         timer.start()
         try:
             for line in process.stdout or ():
-                lines.append(line)
-                if built := NODE_BUILT.search(line):
-                    log.info("dbt: %s %s", *built.groups())
+                if event := event_of(line):
+                    events.append(event)
+                    _log_made(event)
             process.wait()
         except BaseException:  # a signal, or the step took too long
             process.kill()
             raise
         finally:
             timer.cancel()
-    return None if is_late.is_set() else process.returncode, "".join(lines)
+    return None if is_late.is_set() else process.returncode, events
 
 
-def error_lines(output: str) -> list[str]:
-    """Return what failed according to dbt's output: nodes, Spark's reasons, complaints about the project.
+def event_of(line: str) -> dict[str, Any] | None:
+    """Return the event of a line of dbt's output; None for what Python or a driver prints there."""
+    try:
+        event: dict[str, Any] = json.loads(line)
+        return event if {"info", "data"} <= event.keys() else None
+    except (ValueError, AttributeError):
+        return None
 
-    Everything else stays out, not only because of its length: it may quote rows.
-    """
-    lines: list[str] = []
-    explaining = False
-    for line in (TIME.sub("", line).strip() for line in output.splitlines()):
-        explaining = bool(line) and (explaining or line.startswith(PROJECT_FAILED))
-        if match := NODE_FAILED.match(line):
-            lines.append(match[0])
-        elif spark_sql.EXCEPTION in line:
-            lines.append(_spark_reason(line))
-        elif explaining:
-            lines.append(line)
+
+def _log_made(event: dict[str, Any]) -> None:
+    """Log that a node was made; an unchanged one was not."""
+    data = event["data"]
+    is_unchanged = "unchanged" in (data.get("status"), data.get("result_message"))
+    if event["info"]["name"] in MADE and event["info"]["level"] == "info" and not is_unchanged:
+        relation = data["node_info"]["node_relation"]
+        log.info("dbt: %s of %s %s.%s", data["index"], data["total"], relation["schema"], relation["alias"])
+
+
+def errors(events: Iterable[dict[str, Any]]) -> list[str]:
+    """Return why nodes failed, or dbt itself, by its events, without values of rows."""
+    lines = []
+    for event in events:
+        if key := WHY_FAILED.get(event["info"]["name"]):
+            node = event["data"].get("node_info", {}).get("node_name")
+            lines.append(f"{node}: {_why(event['data'][key])}" if node else _why(event["data"][key]))
     return list(dict.fromkeys(lines))

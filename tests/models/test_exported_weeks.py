@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from python_dbt.run import error_lines
+from python_dbt.run import errors, event_of
 from tests.support.commands import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
@@ -185,7 +185,8 @@ def test_two_builds_at_once_lose_no_row(catalog: Catalog, run: Run, project: Pat
 
     def build(week: str) -> subprocess.CompletedProcess[str]:
         target = str(project / f"target-{week}")
-        return run_dbt("run", "--vars", f"week: {week}", directory=project, DBT_TARGET_PATH=target)
+        arguments = ("--log-format", "json", "run", "--vars", f"week: {week}")
+        return run_dbt(*arguments, directory=project, DBT_TARGET_PATH=target)
 
     weeks = ("2026-W45", "2026-W46")
     for _ in range(3):
@@ -193,6 +194,7 @@ def test_two_builds_at_once_lose_no_row(catalog: Catalog, run: Run, project: Pat
             finished = dict(zip(weeks, executor.map(build, weeks), strict=True))
         for week, built in finished.items():
             if built.returncode:
-                assert [line for line in error_lines(built.stdout) if "run the command again" in line], built.stdout
+                why = errors(filter(None, map(event_of, built.stdout.splitlines())))
+                assert [line for line in why if "run the command again" in line], built.stdout
                 assert build(week).returncode == 0
         assert rows_at(catalog) == [(1, "2026-W44"), (2, "2026-W45"), (3, "2026-W46")]

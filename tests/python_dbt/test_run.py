@@ -1,13 +1,17 @@
 """What a person sees when dbt or Spark fails: what and why, but no stack trace and no value of a row."""
 
+import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from python_common.errors import UserError
 from python_common.spark.spark_sql import reason
 from python_dbt.project import Project
-from python_dbt.run import build_all, error_lines
+from python_dbt.run import build_all, errors, rerun
 
 CAST_ERROR = (
     "Error running query: [CAST_INVALID_INPUT] org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The "
@@ -34,66 +38,88 @@ def test_reason_quotes_no_row(message: str, expected: str) -> None:
     assert reason(message) == expected
 
 
-def test_each_table_is_logged_when_it_is_built(
+def event(name: str, level: str = "info", node: str | None = None, **data: object) -> dict[str, Any]:
+    """Return an event as dbt prints it, of a node or of the command."""
+    relation = {"schema": "marts", "alias": node}
+    node_info = {"node_info": {"node_name": node, "node_relation": relation}} if node else {}
+    return {"data": {**node_info, **data}, "info": {"name": name, "level": level, "msg": "4111-1111-1111-1111"}}
+
+
+def printed_by_dbt(tmp_path: Path, lines: Iterable[str], code: int = 0) -> Project:
+    """Return a project for which dbt prints some lines and ends with a code."""
+    dbt, output = tmp_path / "dbt", tmp_path / "output"
+    output.write_text("".join(f"{line}\n" for line in lines))
+    dbt.write_text(f"#!/bin/sh\ncat {output}\nexit {code}\n")
+    dbt.chmod(0o755)
+    return Project(tmp_path, {"PATH": "/usr/bin:/bin"})
+
+
+def test_each_table_is_logged_when_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = [
-        "12:06:40  1 of 5 START sql table model marts.a ........................ [RUN]",
-        "12:06:41  1 of 5 OK created sql table model marts.a ................... [OK in 0.77s]",
-        "12:06:42  2 of 5 OK created sql incremental model marts.b ............. [unchanged in 0.66s]",
-        "12:06:43  3 of 5 PASS unique_a_id ..................................... [PASS in 0.10s]",
-        "12:06:44  4 of 5 OK loaded seed file reference.channels ............... [INSERT 7 in 1.32s]",
-        "12:06:45  5 of 5 OK snapshotted ops.history ........................... [OK in 2.00s]",
+    events = [
+        event("LogStartLine", node="a", index=1, total=6, description="sql table model marts.a"),
+        event("LogModelResult", node="a", index=1, total=6, status="OK"),
+        event("LogModelResult", node="b", index=2, total=6, status="unchanged"),
+        event("LogModelResult", "error", node="c", index=3, total=6, status="error"),
+        event("LogTestResult", node="unique_a_id", index=4, total=6, status="pass"),
+        event("LogSeedResult", node="channels", index=5, total=6, status="success", result_message="INSERT 7"),
+        event("LogSeedResult", node="unread", index=5, total=6, status="success", result_message="unchanged"),
+        event("LogSnapshotResult", node="history", index=6, total=6, status="OK"),
     ]
-    dbt = tmp_path / "dbt"
-    dbt.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + "echo '4111' >&2\n")
-    dbt.chmod(0o755)
+    lines = ["a warning of a driver: 4111", *map(json.dumps, events), "[]", "1"]
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert build_all(Project(tmp_path, {"PATH": "/usr/bin:/bin"}), []) == []
-    assert caplog.messages == ["dbt: 1 of 5 marts.a", "dbt: 4 of 5 reference.channels", "dbt: 5 of 5 ops.history"]
+    assert build_all(printed_by_dbt(tmp_path, lines), []) == []
+    assert caplog.messages == ["dbt: 1 of 6 marts.a", "dbt: 5 of 6 marts.channels", "dbt: 6 of 6 marts.history"]
 
 
-def test_error_lines_of_failed_nodes() -> None:
-    output = f"""\
-12:06:40  Running with dbt=1.11.16
-12:06:50  1 of 4 START sql table model marts.a .................................... [RUN]
-12:06:51  1 of 4 ERROR creating sql table model marts.a ........................... [ERROR in 1.51s]
-12:06:52  2 of 4 OK created sql table model marts.b ............................... [OK in 0.77s]
-12:06:58  3 of 4 FAIL 1 unique_b_id ............................................... [FAIL 1 in 4.00s]
-12:06:58  4 of 4 SKIP relation marts.c ............................................ [SKIP]
-12:06:59  Completed with 2 errors, 0 partial successes, and 0 warnings:
-12:06:59
-12:06:59  Failure in model a (models/a.sql)
-12:06:59    Runtime Error in model a (models/a.sql)
-  Database Error
-    org.apache.hive.service.cli.HiveSQLException: {CAST_ERROR}
-    Caused by: org.apache.spark.SparkNumberFormatException: The value '4111-1111-1111-1111'
-"""
-    assert error_lines(output) == [
-        "1 of 4 ERROR creating sql table model marts.a",
-        "3 of 4 FAIL 1 unique_b_id",
-        "CAST_INVALID_INPUT",
-    ]
+def test_a_dbt_that_fails_without_an_event_is_named_by_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may print what it cannot read."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    project = printed_by_dbt(tmp_path, ["Runtime Error", "  4111-1111-1111-1111"], code=2)
+    with pytest.raises(UserError, match=r"dbt could not run a, so nothing is published:\n  exit code 2\n\."):
+        rerun(project, [], "a")
 
 
-@pytest.mark.parametrize("conflict", ["CommitFailedException", "ValidationException"])
-def test_a_conflict_of_two_builds_is_named_with_its_remedy(conflict: str) -> None:
-    raised = f"Error running query: org.apache.iceberg.exceptions.{conflict}: key 4111"
-    assert error_lines(f"    org.apache.hive.service.cli.HiveSQLException: {raised}") == [
-        f"{conflict}: another build wrote the table at the same time, and its rows stay; run the command again"
-    ]
+def in_model(message: str) -> dict[str, Any]:
+    """Return the event of a model that failed in Spark."""
+    raised = f"org.apache.hive.service.cli.HiveSQLException: {message}"
+    text = f"Runtime Error in model a (models/a.sql)\n  Database Error\n    {raised}"
+    return event("RunResultError", "error", node="a", msg=text)
 
 
-def test_error_lines_of_the_project_itself() -> None:
-    output = """\
-12:07:05  Registered adapter: spark=1.11.0
-12:07:06  Encountered an error:
-Compilation Error
-  Model 'model.shop.e' (models/e.sql) depends on a node named 'zzz' which was not found
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (in_model(CAST_ERROR), "a: CAST_INVALID_INPUT"),
+        *(
+            (
+                in_model(f"Error running query: org.apache.iceberg.exceptions.{conflict}: key 4111"),
+                f"a: {conflict}: another build wrote the table at the same time, and its rows stay; run the command"
+                " again",
+            )
+            for conflict in ("CommitFailedException", "ValidationException")
+        ),
+        (
+            event("RunResultError", "error", node="a", msg="Compilation Error in model a (a.sql)\n  'x' is undefined"),
+            "a: Compilation Error in model a (a.sql) 'x' is undefined",
+        ),
+        (
+            event("MainEncounteredError", "error", exc="Compilation Error\n  Model 'e' depends on a node named 'z'"),
+            "Compilation Error Model 'e' depends on a node named 'z'",
+        ),
+        (
+            event("MainEncounteredError", "error", exc="Runtime Error\n  Could not find profile named 'x'"),
+            "Could not find profile named 'x'",
+        ),
+        (event("MainEncounteredError", "error", exc="Runtime Error\n  4111-1111-1111-1111"), "no reason given"),
+    ],
+)
+def test_why_dbt_failed_is_named_without_values(event: dict[str, Any], line: str) -> None:
+    assert errors([event, event]) == [line]
 
-Traceback
-"""
-    assert error_lines(output) == [
-        "Compilation Error",
-        "Model 'model.shop.e' (models/e.sql) depends on a node named 'zzz' which was not found",
-    ]
+
+def test_only_errors_are_reasons() -> None:
+    assert errors([event("LogModelResult", "error", node="a", status="error"), event("Note", msg="4111")]) == []
