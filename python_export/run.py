@@ -93,7 +93,7 @@ class Exporter:
         figures = late.figures(self.catalog) if weeks is None or with_due else None
         due = self._due(target, weeks or (), figures, chosen)
         decision.record_reads(self.catalog, self.readiness.reads, due)
-        decided = self._decisions(due, has_views=False)
+        decided = self._decisions(due)
         holds = hold.unapproved(self.catalog)
         rows = []
         for week, names_of_week in due.items():
@@ -116,6 +116,11 @@ class Exporter:
             self.exported.warnings += warnings + unclassified_fields(self.catalog, self.project)
             self.readiness.reads = completeness.read_topics(self.settings, cursor, self.catalog, chosen, known)
         return issues
+
+    def record(self, weeks: Collection[IsoWeek]) -> None:
+        """Record what is known of topics, and the issues, for a decision about some weeks."""
+        decision.record_reads(self.catalog, self.readiness.reads, weeks)
+        decision.record_issues(self.catalog, self.readiness.found())
 
     def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
         """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
@@ -160,7 +165,7 @@ class Exporter:
             due, versions, warnings = late.without_published(target, due, self.readiness.published)
             self.exported.published += versions
             self.exported.warnings += warnings
-        decided = self._decide(due, has_views=False)
+        decided = self._decide(due)
         due = self._without_waiting(due, asked, decided)
         if with_build:
             self._build({week: due[week] for week in due if not (are_built and week in asked)}, decided, not are_built)
@@ -186,19 +191,19 @@ class Exporter:
         self.exported.warnings += self.readiness.without_dataset(declared.load(self.project).values())
         decision.record_issues(self.catalog, self.readiness.found())
 
-    def _decide(self, due: late.WeeksToExport, has_views: bool = True) -> Decisions:
+    def _decide(self, due: late.WeeksToExport) -> Decisions:
         """Record what is known, and return what dbt decides by it of due weeks."""
         self.require()
-        decision.record_reads(self.catalog, self.readiness.reads, due)
-        decision.record_issues(self.catalog, self.readiness.found())
-        return self._decisions(due, has_views)
+        self.record(due)
+        return self._decisions(due)
 
-    def _decisions(self, due: late.WeeksToExport, has_views: bool) -> Decisions:
+    def _decisions(self, due: late.WeeksToExport) -> Decisions:
         wanted = [(name, week) for week, names in due.items() for name in names]
         if not wanted:
             return {}
-        if not has_views:
+        if not self.readiness.has_views:
             rerun(self.project, (), *decision.MODELS)
+            self.readiness.has_views = True
         with thrift.connect(self.settings) as cursor:
             return decision.decisions(cursor, wanted)
 

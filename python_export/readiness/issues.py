@@ -28,6 +28,7 @@ class Readiness:
     `reads` are from before the build, of the topics of the datasets and of their producers. `issues` count for every
     week, those `in_week` for one; `refused` is what the checks of files have found. `published` are dataset and week of
     what has its one version. `builds` are the ids of the run's builds: without any, tables may be of an earlier one.
+    `has_views` is whether the run has made the views that decide.
     """
 
     reads: dict[str, TopicRead] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Readiness:
     refused: list[tuple[IsoWeek, Issue]] = field(default_factory=list)
     published: Collection[tuple[str, str]] = ()
     builds: set[str] = field(default_factory=set)
+    has_views: bool = False
 
     def add(self, issues: Iterable[Issue], exports: Collection[str], weeks: Iterable[IsoWeek]) -> None:
         """Add what failed in a build of some weeks: in an export model it counts for these weeks alone."""

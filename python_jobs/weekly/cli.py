@@ -1,7 +1,7 @@
 """`lakehouse weekly` and `lakehouse weekly runs`."""
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -27,6 +27,10 @@ def weekly(
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Build all tables again, as after `lakehouse pii rotate`.")
     ] = False,
+    first_step: Annotated[
+        Literal["complete"] | None,
+        typer.Option("--from", help="Begin with this step, where another process lands and verifies the topics."),
+    ] = None,
     dry_run: outcome.DryRun = False,
     metrics_file: outcome.MetricsFile = None,
     as_json: AsJson = False,
@@ -59,7 +63,7 @@ def weekly(
         exporter = Exporter(settings, load_catalog(settings), project, Exported(chosen[-1]))
         outcome.print_preview(exporter, chosen, (), as_json, with_due=True)
         return
-    exported = job.run(settings, project, chosen, full_refresh)
+    exported = job.run(settings, project, chosen, full_refresh, first_step)
     outcome.print_summary(exported, as_json)
     outcome.end_run(exported, metrics_file)
 

@@ -1,6 +1,7 @@
 """One run of the weekly job: its steps in order, one run at a time, each run in the history, an alert of a failure."""
 
 import time
+from itertools import dropwhile
 
 from pyiceberg.catalog import Catalog
 
@@ -19,8 +20,14 @@ from python_jobs.weekly import history
 from python_jobs.weekly.steps import STEPS, Job
 
 
-def run(settings: Settings, project: Project, weeks: list[IsoWeek], full_refresh: bool = False) -> Exported:
-    """Run every step for some weeks, the newest last, log a line for each, and return what they did.
+def run(
+    settings: Settings,
+    project: Project,
+    weeks: list[IsoWeek],
+    full_refresh: bool = False,
+    first_step: str | None = None,
+) -> Exported:
+    """Run the steps, all or from one on, for some weeks, the newest last; log each, and return what they did.
 
     Raises:
         UserError: a step failed as a whole, and its line in the history states so. What it had published stays. Or a
@@ -38,7 +45,7 @@ def run(settings: Settings, project: Project, weeks: list[IsoWeek], full_refresh
         job = Job(settings, project, catalog, weeks, exported, full_refresh, require=lease.require)
         this_run = history.begin(catalog, weeks_label(weeks))
         try:
-            _run_steps(job)
+            _run_steps(job, first_step)
         except Exception as cause:
             error = to_user_error(cause, settings)
             try:
@@ -65,8 +72,8 @@ def _alert_of_killed_runs(settings: Settings, project: Project, catalog: Catalog
     return undelivered
 
 
-def _run_steps(job: Job) -> None:
-    for step, work in STEPS.items():
+def _run_steps(job: Job, first_step: str | None) -> None:
+    for step, work in dropwhile(lambda step: first_step not in (None, step[0]), STEPS.items()):
         job.exported.step, started, note = step, time.monotonic(), "failed"
         try:
             job.require()

@@ -140,13 +140,15 @@ def complete(job: Job) -> str:
         # Before a build that may fail: the week then stays due.
         late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
     omitted = job.exporter.read_topics(chosen)
+    # Before the build, which makes the views that read it.
+    job.exporter.record(job.weeks)
     return job.show(f"{job.label} is over, {len(job.readiness.reads)} topics were read", omitted)
 
 
 def build(job: Job) -> str:
     """Have dbt build and test everything."""
     failed = dbt.build_all(job.project, job.weeks, *(["--full-refresh"] if job.full_refresh else ()))
-    job.built_all = not failed
+    job.built_all = job.readiness.has_views = not failed
     job.readiness.builds.add(dbt.invocation(job.project))
     exports = {dataset.model for dataset in declared.load(job.project).values()}
     job.readiness.add(failed, exports, job.weeks)

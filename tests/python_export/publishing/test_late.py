@@ -293,7 +293,7 @@ def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data
         done = CliRunner().invoke(module.app, [*arguments, *options], catch_exceptions=False)
         return json.loads(done.stdout)
 
-    def decide_to_publish(exporter: Exporter, due: late.WeeksToExport, has_views: bool) -> Decisions:
+    def decide_to_publish(exporter: Exporter, due: late.WeeksToExport) -> Decisions:
         return {(name, week): Decision((), ()) for week, names in due.items() for name in names}
 
     monkeypatch.setattr(Exporter, "read_topics", read_no_topics)

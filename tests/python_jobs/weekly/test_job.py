@@ -202,6 +202,19 @@ def test_weeks_that_contradict_each_other_are_wrong_usage(weekly: Weekly) -> Non
     assert weekly.runs == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [((), [*STEPS]), (("--from", "complete"), [*STEPS][2:]), (("--from", "export"), [])]
+)
+def test_a_run_begins_with_the_step_it_is_asked_to(
+    weekly: Weekly, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    """Not after the topics are read: what is published then would be decided by what an earlier run has read."""
+    done: list[str] = []
+    steps = {name: lambda job: done.append(job.exported.step) or "" for name in STEPS}
+    assert weekly.command({}, *arguments, **steps).exit_code == (0 if expected else 2)
+    assert done == expected
+
+
 @pytest.mark.parametrize("arguments", [(), ("--full-refresh",)])
 def test_dbt_refreshes_in_full_when_the_job_is_asked_to(weekly: Weekly, arguments: tuple[str, ...]) -> None:
     selected: list[tuple[str, ...]] = []
