@@ -35,8 +35,11 @@ def directory(path: Path) -> Path:
 def write(path: Path, content: str | bytes, mode: int = 0o600, replaces: bool = True) -> Path:
     """Write a file that its owner alone may read, or with another mode, whole or not at all.
 
-    It is written under a hidden name, and replaces an older one; or it is linked to its name, which needs a file system
-    with hard links, and raises a FileExistsError if there is one.
+    It is written under a hidden name, and replaces an older one; or it is linked to its name.
+
+    Raises:
+        FileExistsError: an older one must not be replaced.
+        UserError: it cannot be linked.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -47,11 +50,22 @@ def write(path: Path, content: str | bytes, mode: int = 0o600, replaces: bool = 
         if replaces:
             draft.replace(path)
         else:
-            path.hardlink_to(draft)
+            _link(path, draft)
     finally:
         draft.unlink(missing_ok=True)
     sync(path.parent)
     return path
+
+
+def _link(path: Path, draft: Path) -> None:
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be made: {error.strerror}", "Use a file system with hard links, such as ext4, XFS or NFS"
+        ) from None
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog.small_table import SmallTable
-from python_export.publishing.manifest import Manifest, ManifestError, paths, read
+from python_export.publishing.manifest import Manifest, ManifestError, paths, read_all
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
 
@@ -83,13 +83,9 @@ def record_versions(
     published again with other content is a new one, so it loses the row that it had.
     """
     now = datetime.now(UTC)
-    manifests: dict[str, Manifest] = {}
-    damaged: dict[str, ManifestError] = {}
-    for path in paths(target):
-        try:
-            manifests[key_of(target, path)] = read(target, path)
-        except ManifestError as error:
-            damaged[key_of(target, path)] = error
+    all_read = {key_of(target, path): one for path, one in read_all(target, paths(target)).items()}
+    manifests = {key: one for key, one in all_read.items() if isinstance(one, Manifest)}
+    damaged = {key: one for key, one in all_read.items() if isinstance(one, ManifestError)}
 
     def record(before: dict[str, Entry]) -> dict[str, Entry]:
         rows = dict(before)

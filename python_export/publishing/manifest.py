@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, field
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from python_common.errors import UserError
 from python_export.datasets import snapshot
-from python_export.publishing.layout import MANIFEST, VERSION
+from python_export.publishing.layout import MANIFEST, READS_AT_ONCE, VERSION
 from python_export.publishing.target import Target
 
 # Raised when a field that is there already gets another meaning; not for a new field alone.
@@ -181,7 +182,21 @@ def published(
 
     Without those that cannot be read and, by default, those that are withdrawn.
     """
-    return list(readable(target, paths(target, [dataset] if dataset else None, week), None, with_withdrawn))
+    manifests = read_all(target, paths(target, [dataset] if dataset else None, week)).values()
+    return [one for one in manifests if isinstance(one, Manifest) and (with_withdrawn or not one.withdrawn)]
+
+
+def read_all(target: Target, versions: Iterable[str]) -> dict[str, Manifest | ManifestError]:
+    """Return the manifests of versions by their paths, in that order, and the error of each that cannot be read."""
+
+    def manifest_or_error(path: str) -> tuple[str, Manifest | ManifestError]:
+        try:
+            return path, read(target, path)
+        except ManifestError as error:
+            return path, error
+
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        return dict(pool.map(manifest_or_error, versions))
 
 
 def readable(

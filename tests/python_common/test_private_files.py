@@ -1,5 +1,7 @@
 """What commands write is their user's alone; what they publish follows the umask of their caller."""
 
+import errno
+import os
 import stat
 import subprocess
 import sys
@@ -55,6 +57,19 @@ def test_a_file_that_was_open_is_replaced_by_a_private_one(tmp_path: Path) -> No
     private_files.write(path, "new")
     assert (path.read_text(), mode(path)) == ("new", 0o600)
     assert [file.name for file in tmp_path.iterdir()] == ["env"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_system_without_hard_links_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(UserError, match=r"file cannot be made: Operation not .*\. Use a file system with hard links"):
+        private_files.write(tmp_path / "file", "first", replaces=False)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_file_that_must_stay_is_not_replaced(tmp_path: Path) -> None:

@@ -68,25 +68,12 @@ final as (
 
     select
         order_id,
-
-        latest.last_change.customer_id,
-
-        latest.last_change.order_status,
-        latest.last_change.channel_spelling,
-
-        latest.last_change.ordered_at,
-        latest.last_change.is_event_time_valid,
-
-        latest.last_change.is_deleted,
-
+        latest.last_change.{{ change_columns | join(',\n        latest.last_change.') }},
         latest.monotone_timestamp,
         first_seen_at,
-        latest.last_change.kafka_timestamp,
         latest.kafka_generation,
         latest.kafka_partition,
-        latest.last_change.kafka_offset,
         ingest_batch,
-        latest.last_change.ingested_at,
         array_except(last_changes, array(latest)) as other_partitions
 
     from latest
