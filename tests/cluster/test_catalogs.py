@@ -1,7 +1,5 @@
 """The contract of each catalog of a lake on servers: Spark and Python share it, commits keep rows, refusals say why."""
 
-import os
-import secrets
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -48,12 +46,7 @@ REST = {
 @pytest.fixture
 def in_s3(settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings of a lake whose warehouse is a bucket; the process has the keys."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in weed.variables.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"lake-{secrets.token_hex(4)}"
-    boto3.client("s3").create_bucket(Bucket=bucket)
+    bucket = weed.new_bucket(monkeypatch)
     return settings.changed(warehouse=f"s3://{bucket}/warehouse")
 
 

@@ -1,7 +1,5 @@
 """Stores that are away for a moment: work goes on by itself or ends with its cause, and nothing is lost or doubled."""
 
-import os
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import boto3
 import pytest
 from pyiceberg.catalog import Catalog
 
@@ -56,12 +53,7 @@ def own_weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weed]:
 @pytest.fixture
 def in_bucket(own_weed: Weed, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings of a lake and an export root in a bucket."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in own_weed.variables.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"lake-{secrets.token_hex(4)}"
-    boto3.client("s3").create_bucket(Bucket=bucket)
+    bucket = own_weed.new_bucket(monkeypatch)
     return offline_settings.changed(warehouse=f"s3://{bucket}/warehouse", export_root=f"s3://{bucket}/exports")
 
 

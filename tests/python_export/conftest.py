@@ -1,9 +1,7 @@
 """What the export's tests share: settings and a catalog without a service, hostile rows in a table, both targets."""
 
-import secrets
 from pathlib import Path
 
-import boto3
 import pytest
 import yaml
 from click.testing import Result
@@ -71,11 +69,7 @@ def exports_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
 @pytest.fixture
 def s3_settings(weed: Weed, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings that publish to an empty bucket."""
-    for name, value in weed.variables.items():
-        monkeypatch.setenv(name, value)
-    bucket = f"exports-{secrets.token_hex(4)}"
-    boto3.client("s3").create_bucket(Bucket=bucket)
-    return offline_settings.changed(export_root=f"s3://{bucket}/weekly/files")
+    return offline_settings.changed(export_root=f"s3://{weed.new_bucket(monkeypatch)}/weekly/files")
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -1,6 +1,8 @@
 """SeaweedFS for tests: S3 that checks secrets and keeps conditions of writes, and an Iceberg REST catalog on it."""
 
 import json
+import os
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import boto3
 import httpx2
+import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from python_common.process import Service, free_ports
@@ -44,6 +47,16 @@ class Weed:
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+
+    def new_bucket(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Return a new bucket, which this process and those that it starts may use, and no other account."""
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        for name, value in self.variables.items():
+            monkeypatch.setenv(name, value)
+        bucket = f"bucket-{secrets.token_hex(4)}"
+        boto3.client("s3").create_bucket(Bucket=bucket)
+        return bucket
 
 
 @contextmanager
