@@ -1,13 +1,12 @@
 {# Add to the summary of the snapshot that this session writes next what made it: Iceberg commits it with the rows.
    lakehouse.sources has the snapshot of each table that the model reads. #}
 {% macro record_provenance() %}
-    {% set sources = {} %}
+    {% set names, sources = [], {} %}
     {% for unique_id in model.depends_on.nodes if unique_id.startswith('model.') %}
-        {% set node = graph.nodes[unique_id] %}
-        {% set table = describe(node.schema ~ '.' ~ node.alias) %}
-        {% if table and not table.is_view %}
-            {% do sources.update({node.schema ~ '.' ~ node.alias: table.snapshot}) %}
-        {% endif %}
+        {% do names.append(graph.nodes[unique_id].schema ~ '.' ~ graph.nodes[unique_id].alias) %}
+    {% endfor %}
+    {% for name, table in describe_many(names).items() if not table.is_view %}
+        {% do sources.update({name: table.snapshot}) %}
     {% endfor %}
     {% for name, text in {
         'invocation-id': invocation_id,

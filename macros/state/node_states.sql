@@ -76,12 +76,17 @@
 {% endmacro %}
 
 
-{# Whether Spark finds what SQL reads (sources_of). A server of one's own may lack the function. #}
+{# Whether Spark finds what SQL reads and what relations are. A server of one's own may lack the functions. #}
 {% macro has_bridge() %}
-    {% if run_query("show functions like 'lakehouse_sources'").rows %}{% do return(true) %}{% endif %}
-    {% do log('Nothing is skipped: Spark has no function lakehouse_sources. Add LakehouseExtensions to'
-        ~ ' spark.sql.extensions, and lakehouse.jar to the class path of its driver (docs/state.md).', info=true) %}
-    {% do return(false) %}
+    {% set states = node_states() %}
+    {% if 'has_bridge' not in states %}
+        {% do states.update({'has_bridge': run_query("show functions like 'lakehouse_relations'").rows | length > 0}) %}
+        {% if not states.has_bridge %}
+            {% do log('Nothing is skipped: Spark has no function lakehouse_relations. Add LakehouseExtensions to'
+                ~ ' spark.sql.extensions, and lakehouse.jar to the class path of its driver (docs/state.md).', info=true) %}
+        {% endif %}
+    {% endif %}
+    {% do return(states.has_bridge) %}
 {% endmacro %}
 
 
@@ -168,13 +173,12 @@
     {% set states, name = node_states(), this.schema ~ '.' ~ this.identifier %}
     {% do states.written.append(name) %}
     {% set note = states.notes.pop(model.unique_id, none) %}
-    {% set kind = 'view' if model.config.materialized == 'view' else 'table' %}
-    {% set after = described(name, this.incorporate(type=kind)) if note %}
+    {% set after = described(name) if note %}
     {% if not after %}{% do return('') %}{% endif %}
     {% if after.is_view %}
         {# Spark drops comments before the SQL of a view, and blanks behind it. #}
         {% set sql = modules.re.sub('^(\\s*--[^\n]*\n)+', '', compiled_code).strip() %}
-        {% if not after.text.strip().endswith('\nAS\n' ~ sql) %}{% do return('') %}{% endif %}
+        {% if after.text.strip() != sql %}{% do return('') %}{% endif %}
         {% do states.views.append(after.marker) %}
     {% endif %}
     {% set is_committed = not after.is_view and not (note.before and note.before.snapshot == after.snapshot) %}

@@ -30,15 +30,16 @@ UNREADABLE = "Jinja that cannot be read"
 # Macros of models that were reviewed and show no value: they ask for the names and properties of tables, and for
 # the weeks or versions that one holds; a test asks for the node of its model.
 REVIEWED_MACROS = {
-    "describe",
+    "describe_many",
+    "described_without_bridge",
     "every_bronze_table",
     "every_stored_table",
+    "has_bridge",
     "pairs_of",
     "partitions_of_run",
     "source_or_empty",
     "test_adds_up",
     "test_keeps_contract",
-    "versions_of",
     "with_stored_partitions",
 }
 DBT_PACKAGES = {"dbt", "dbt_spark"}

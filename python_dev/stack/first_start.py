@@ -40,6 +40,7 @@ create or replace table shop.weekly using iceberg as
     group by name;
 select max(readable_metrics.id.upper_bound) from shop.orders.files;
 select lakehouse_sources('select count(*) from shop.orders');
+select lakehouse_relations('shop.orders');
 alter table shop.weekly set tblproperties ('a' = 'b');
 show tblproperties shop.weekly;
 insert overwrite directory '{directory}/csv' using csv options (header 'true')

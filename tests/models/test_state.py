@@ -326,12 +326,12 @@ def test_a_server_without_the_function_skips_nothing(shop: Shop) -> None:
     (shop.directory / "macros").mkdir()
     (shop.directory / "macros" / "run_query.sql").write_text(
         "{% macro run_query(sql) %}"
-        "{% do return(dbt.run_query(sql | replace('lakehouse_sources', 'other_function'))) %}{% endmacro %}"
+        "{% do return(dbt.run_query(sql | replace('lakehouse_relations', 'other_function'))) %}{% endmacro %}"
     )
     for _ in range(2):
         assert {status for status, _ in shop.build("skipping").values()} <= {"success", "pass", "warn"}
     assert shop.skipped["skipping"] == 0
-    assert (shop.directory / "skipping" / "dbt.log").read_text().count("no function lakehouse_sources") == 2
+    assert (shop.directory / "skipping" / "dbt.log").read_text().count("no function lakehouse_relations") == 2
 
 
 def random_steps(seed: int, count: int) -> list[list[Callable[[Shop], None]]]:
