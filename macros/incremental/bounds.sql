@@ -3,10 +3,10 @@
     that it comes from, or a list of models. A model of strategy affected_keys in that list means the tables that it
     follows itself, up to the batches that it has read: a run may have left it out.
 
-    Such a model has a CTE `bounds`. Compiled it spans all batches, so compiled SQL needs no warehouse and is the SQL of
-    every run but for these numbers; the materialization fills in those of the run (with_bounds in
-    macros/incremental/watermark.sql). Spark replaces the scalar subqueries by the numbers when it plans, so Iceberg
-    prunes files by them.
+    Such a model has a CTE `bounds`, whose SQL is the same in every run: the materialization sets the bounds of the run in
+    its session (set_bounds in macros/incremental/watermark.sql), and without them, as in `dbt show`, it spans all
+    batches. To Spark they are literals (lakehouse_bound in python_common/spark/classes/LakehouseExtensions.java), which
+    replace the scalar subqueries when it plans, so Iceberg prunes files by them.
 #}
 
 
@@ -49,20 +49,25 @@
 {% endmacro %}
 
 
-{# The query of CTE `bounds`. `batches` has by name after, until and, of a source, the first day of new rows. #}
-{% macro bounds(batches={}, is_rebuild=true) -%}
+{# The query of CTE `bounds`: of each followed table the batches after one and until one, and of a source the first day
+   of new rows. #}
+{% macro bounds() -%}
+    {%- set columns = [] -%}
+    {%- for followed in (followed_by(model) if execute and model.resource_type != 'unit_test' else []) -%}
+        {%- do columns.append(bound(followed.name ~ '_after', '0', 'bigint')) -%}
+        {%- do columns.append(bound(followed.name ~ '_until', '9223372036854775807', 'bigint')) -%}
+        {%- if followed.is_source -%}
+            {%- do columns.append(bound(followed.name ~ '_since', '1970-01-01', 'timestamp')) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- do columns.append(bound('is_rebuild', 'true', 'boolean')) -%}
     select
-        {%- set is_known = execute and model.resource_type != 'unit_test' %}
-        {%- for followed in (followed_by(model) if is_known else []) %}
-        {%- set all_batches = {'after': 0, 'until': 9223372036854775807, 'since': '1970-01-01'} %}
-        {%- set read = batches.get(followed.name, all_batches) %}
-        {{ read.after }} as {{ followed.name }}_after,
-        {{ read.until }} as {{ followed.name }}_until,
-        {%- if followed.is_source %}
-        timestamp '{{ read.since }} 00:00:00' as {{ followed.name }}_since,
-        {%- endif %}
-        {%- endfor %}
-        {{ is_rebuild | lower }} as is_rebuild
+        {{ columns | join(',\n        ') }}
+{%- endmacro %}
+
+
+{% macro bound(name, default, type) -%}
+    cast(lakehouse_bound('{{ model.name if execute else 'model' }}.{{ name }}', '{{ default }}') as {{ type }}) as {{ name }}
 {%- endmacro %}
 
 

@@ -4,7 +4,7 @@
     - a full refresh creates or replaces the table. dbt-spark drops it first: readers fail meanwhile, and the table's
       history is gone;
     - the batches that a run reads are decided when it runs, by the properties of its table
-      (macros/incremental/watermark.sql), and filled into the compiled SQL;
+      (macros/incremental/watermark.sql), and set in its session;
     - each run that writes compares its columns with the yml and the table (macros/incremental/columns.sql);
     - a model that is as its last run left it, with the same inputs, is skipped (macros/state/node_states.sql).
 
@@ -42,7 +42,7 @@
     {% if not is_new and unread.is_continued and unread.upstreams and not unread.exist %}
         {% call noop_statement('main', 'no new batches') %}{% endcall %}
     {% else %}
-        {% set sql = with_bounds(compiled_code, unread, rebuilds) %}
+        {% do set_bounds(sql, unread, rebuilds) %}
         {# at its first run, and not when its table has grown #}
         {% if strategy == 'affected_keys' %}{% do require_affected(sql) %}{% endif %}
         {% set sql = require_columns(sql, none if rebuilds else this) %}

@@ -106,25 +106,28 @@
 {% endmacro %}
 
 
-{# Compiled SQL with the batches of a run in CTE `bounds`. The upper bounds matter: Spark may evaluate a slice twice
+{# Have CTE `bounds` of a model's SQL span the batches of a run. The upper bounds matter: Spark may evaluate a slice twice
    while a batch lands. #}
-{% macro with_bounds(sql, unread, rebuilds) %}
-    {% set all_batches, batches = bounds(), {} %}
-    {% if unread.upstreams and all_batches not in sql %}
+{% macro set_bounds(sql, unread, rebuilds) %}
+    {% if unread.upstreams and bounds() not in sql %}
         {% do exceptions.raise_compiler_error(
             model.name ~ ' follows tables and has no CTE bounds. Start it with `bounds as ({{ bounds() }})`.'
         ) %}
     {% endif %}
+    {% set run_bounds = {model.name ~ '.is_rebuild': rebuilds} %}
     {% for upstream in unread.upstreams %}
+        {% set prefix = model.name ~ '.' ~ upstream.name %}
         {# no key is affected where all rows are computed #}
         {% set after = upstream.until if config.get('incremental_strategy') == 'affected_keys' else 0 %}
-        {% do batches.update({upstream.name: {
-            'after': after if rebuilds else upstream.read,
-            'until': upstream.until,
-            'since': upstream.since if upstream.read and upstream.since and not rebuilds else '1970-01-01',
-        }}) %}
+        {% do run_bounds.update({
+            prefix ~ '_after': after if rebuilds else upstream.read,
+            prefix ~ '_until': upstream.until,
+        }) %}
+        {% if upstream.read and upstream.since and not rebuilds %}
+            {% do run_bounds.update({prefix ~ '_since': upstream.since}) %}
+        {% endif %}
     {% endfor %}
-    {% do return(sql | replace(all_batches, bounds(batches, rebuilds))) %}
+    {% do run_query('set `lakehouse.bounds`=`' ~ tojson(run_bounds) ~ '`') %}
 {% endmacro %}
 
 

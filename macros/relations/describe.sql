@@ -20,17 +20,11 @@
 
 {# The descriptions of relations as they are now, by name. One that is missing or cannot be read has none. #}
 {% macro describe_many(names) %}
-    {% set descriptions, is_known = {}, has_bridge() %}
-    {% for name in names if not is_known %}
-        {% do descriptions.update({name: described_without_bridge(name)}) %}
+    {% set descriptions, listed = {}, names | unique | join(' ') | replace("'", "\\'") %}
+    {% set answer = run_query("select lakehouse_relations('" ~ listed ~ "')").rows[0][0] if listed else '{}' %}
+    {% for name, relation in fromjson(answer).items() %}
+        {% do descriptions.update({name: with_hashes(relation)}) %}
     {% endfor %}
-    {% if names and is_known %}
-        {% set listed = names | unique | join(' ') | replace("'", "\\'") %}
-        {% set answer = run_query("select lakehouse_relations('" ~ listed ~ "')").rows[0][0] %}
-        {% for name, relation in fromjson(answer).items() %}
-            {% do descriptions.update({name: with_hashes(relation)}) %}
-        {% endfor %}
-    {% endif %}
     {% do return(descriptions) %}
 {% endmacro %}
 
@@ -56,15 +50,4 @@
         content=local_md5(tojson([relation.snapshot, types])),
         marker=local_md5(tojson([types, lasting])),
     )) %}
-{% endmacro %}
-
-
-{# What a server without the function knows: nothing is skipped by it. #}
-{% macro described_without_bridge(name) %}
-    {% set relation = adapter.get_relation(none, name.split('.')[0], name.split('.')[1]) %}
-    {% set properties = pairs_of('show tblproperties ' ~ relation) if relation and not relation.is_view else {} %}
-    {% do return({
-        'is_view': relation.is_view, 'comments': {}, 'properties': properties,
-        'snapshot': properties.get('current-snapshot-id', 'none'), 'rows': none,
-    } if relation) %}
 {% endmacro %}

@@ -24,6 +24,7 @@
     {% if not execute or flags.WHICH not in ('build', 'run', 'test', 'seed', 'snapshot', 'retry') %}
         {% do return('') %}
     {% endif %}
+    {% do require_functions() %}
     {% set states = node_states() %}
     {% if not adapter.get_relation(none, 'ops', 'node_states') %}
         {% do run_query('create schema if not exists ops') %}
@@ -51,7 +52,7 @@
     {% do states.update({
         'engine': local_md5(settings | join('\n')),
         'passed': rows.select(['failures', 'should_warn', 'should_error']).limit(1),
-        'is_noting': not flags.EMPTY and has_bridge(),
+        'is_noting': not flags.EMPTY,
         'is_skipping': var('skip_unchanged', true) and not flags.FULL_REFRESH and not writers_unseen(),
     }) %}
     {# dbt_project.yml has dbt list no schema: it opens a connection for each #}
@@ -76,17 +77,14 @@
 {% endmacro %}
 
 
-{# Whether Spark finds what SQL reads and what relations are. A server of one's own may lack the functions. #}
-{% macro has_bridge() %}
-    {% set states = node_states() %}
-    {% if 'has_bridge' not in states %}
-        {% do states.update({'has_bridge': run_query("show functions like 'lakehouse_relations'").rows | length > 0}) %}
-        {% if not states.has_bridge %}
-            {% do log('Nothing is skipped: Spark has no function lakehouse_relations. Add LakehouseExtensions to'
-                ~ ' spark.sql.extensions, and lakehouse.jar to the class path of its driver (docs/state.md).', info=true) %}
-        {% endif %}
+{# Raise if Spark lacks the functions by which models know their bounds, and builds what they may skip. #}
+{% macro require_functions() %}
+    {% if not run_query("show functions like 'lakehouse_bound'").rows %}
+        {% do exceptions.raise_compiler_error(
+            'Spark has no function lakehouse_bound. Add LakehouseExtensions to spark.sql.extensions, and lakehouse.jar'
+            ~ ' to the class path of its driver (docs/state.md); a local server has them after `make setup` and a restart.'
+        ) %}
     {% endif %}
-    {% do return(states.has_bridge) %}
 {% endmacro %}
 
 

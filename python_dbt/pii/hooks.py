@@ -31,10 +31,8 @@ UNREADABLE = "Jinja that cannot be read"
 # the weeks or versions that one holds; a test asks for the node of its model.
 REVIEWED_MACROS = {
     "describe_many",
-    "described_without_bridge",
     "every_bronze_table",
     "every_stored_table",
-    "has_bridge",
     "pairs_of",
     "partitions_of_run",
     "source_or_empty",
