@@ -109,18 +109,16 @@
         {% set note = states.notes[result.node.unique_id] %}
         {% do notes.update({result.node.unique_id: note}) %}
         {% do read.extend(note.inputs) %}
-        {% if note.snapshot %}{% do read.append(note.name) %}{% endif %}
     {% endfor %}
     {% if not execute or not notes %}{% do return('') %}{% endif %}
     {% set now = describe_many(read | reject('equalto', 'masking key')) %}
-    {% set own = own_commits(notes, now) %}
     {% for unique_id, note in notes.items() %}
         {% set changed = [] %}
         {% for name, seen in note.inputs.items() if name != 'masking key'
             and (name not in now or seen not in (now[name].schema, now[name].content)) %}
             {% do changed.append(name) %}
         {% endfor %}
-        {% if not changed and note.get('snapshot') == own.get(unique_id) %}
+        {% if not changed %}
             {% do states.stored.update({unique_id: dict(note, inputs=tojson(note.inputs, sort_keys=true))}) %}
         {% endif %}
     {% endfor %}
@@ -134,7 +132,7 @@
 
 
 {# Whether the node may be left as it is; decides before it runs, from what its noted inputs are then. If not, Spark
-   finds its inputs, and the snapshot that it commits next has its fingerprint, by which own_commits() finds it. #}
+   finds its inputs, and the snapshot that it commits next has its fingerprint, by which after_run() knows it. #}
 {% macro is_unchanged(sql) %}
     {% set states, stored = node_states(), node_states().stored.get(model.unique_id, {}) %}
     {% set is_test = model.resource_type == 'test' %}
@@ -165,8 +163,8 @@
 {% endmacro %}
 
 
-{# Complete the note of a node that has written its table or view; drop it if another program may have written, too. In
-   `snapshot` is that of a table with a commit since, whose writer is looked up at the end, for all tables at once. #}
+{# Complete the note of a node that has written its table or view; drop it if another program may have written, too: the
+   snapshot must be of the node, and of a seed its only one. #}
 {% macro after_run() %}
     {% set states, name = node_states(), this.schema ~ '.' ~ this.identifier %}
     {% do states.written.append(name) %}
@@ -180,23 +178,7 @@
         {% do states.views.append(after.marker) %}
     {% endif %}
     {% set is_committed = not after.is_view and not (note.before and note.before.snapshot == after.snapshot) %}
-    {% do note.update({'marker': after.marker, 'name': name, 'snapshot': after.snapshot if is_committed else none}) %}
-    {% do states.notes.update({model.unique_id: note}) %}
-{% endmacro %}
-
-
-{# The last snapshot that each node with a commit has written. A seed of several commits has none. #}
-{% macro own_commits(notes, readable) %}
-    {% set queries, snapshots = [], {} %}
-    {% for unique_id, note in notes.items() if note.snapshot and note.name in readable %}
-        {% do queries.append(
-            "select '" ~ unique_id ~ "', snapshot_id, unix_micros(committed_at) from " ~ note.name
-            ~ ".snapshots where summary['lakehouse.built-from'] = '" ~ note.fingerprint ~ "'"
-            ~ (' and parent_id is null' if unique_id.startswith('seed.') else '')
-        ) %}
-    {% endfor %}
-    {% for row in (run_query(queries | join(' union all ')).rows if queries else []) | sort(attribute=2) %}
-        {% do snapshots.update({row[0]: row[1] | string}) %}
-    {% endfor %}
-    {% do return(snapshots) %}
+    {% set is_own = after.built_from == note.fingerprint and (model.resource_type != 'seed' or after.is_first_commit) %}
+    {% if is_committed and not is_own %}{% do return('') %}{% endif %}
+    {% do states.notes.update({model.unique_id: dict(note, marker=after.marker)}) %}
 {% endmacro %}

@@ -80,6 +80,8 @@ class Relations {
         description.put("properties", properties);
         description.put("snapshot", snapshot == null ? "none" : String.valueOf(snapshot.snapshotId()));
         description.put("rows", snapshot == null ? "0" : snapshot.summary().get("total-records"));
+        description.put("built_from", snapshot == null ? null : snapshot.summary().get("lakehouse.built-from"));
+        description.put("is_first_commit", Boolean.valueOf(snapshot != null && snapshot.parentId() == null));
         return description;
     }
 }
