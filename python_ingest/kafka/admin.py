@@ -128,10 +128,6 @@ class Broker:
             for name in topics
         }
 
-    def begin(self, topic: str, partition: int) -> int:
-        """Return the first offset that the broker still has of a partition."""
-        return self._offsets(topic, [TopicPartition(topic, partition)], EARLIEST)[topic][partition]
-
     def offsets_at(self, topic: TopicState, moment: datetime) -> dict[int, int]:
         """Return the offset of each partition's first record stamped at a moment or later, else the partition's end."""
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]

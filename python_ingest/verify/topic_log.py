@@ -57,7 +57,7 @@ class TopicLog:
 
     def begin(self, partition: int) -> int:
         """Return the first offset that the broker still has."""
-        return self._broker.begin(self._topic, partition)
+        return self._broker.describe(self._topic).begin[partition]
 
     def holds_records(self, partition: int) -> bool:
         """Return whether a committed reader sees a record in a partition."""
