@@ -24,6 +24,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_d
 from python_common.config import connections
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_ingest.kafka.offset_range import OffsetRange
 
 REQUEST_SECONDS = 5.0
 # How often a waiting request checks whether authentication failed.
@@ -140,16 +141,13 @@ class Broker:
         configs = self._ask(topic, lambda: self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS))
         return "compact" in str(configs[resource]["cleanup.policy"].value)
 
-    def beyond_last_stable_offset(self, topic: TopicState) -> dict[int, tuple[int, int]]:
-        """Return, by partition, the offsets from and until that an open transaction keeps from a committed reader.
-
-        Partitions that have none are omitted.
-        """
+    def beyond_last_stable_offset(self, topic: TopicState) -> list[OffsetRange]:
+        """Return the offsets that an open transaction keeps from a committed reader, without empty ranges."""
         partitions = [TopicPartition(topic.topic, partition) for partition in topic.end]
         # In this order: records produced in between must not look as if a transaction were open.
         ends = self._offsets(topic.topic, partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)[topic.topic]
         stable = self._offsets(topic.topic, partitions, LATEST)[topic.topic]
-        return {partition: (stable[partition], end) for partition, end in ends.items() if end > stable[partition]}
+        return [OffsetRange(part, stable[part], end) for part, end in ends.items() if end > stable[part]]
 
     def _offsets(
         self,

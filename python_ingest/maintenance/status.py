@@ -19,7 +19,6 @@ from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
-from python_ingest.kafka.offset_range import OffsetRange
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RECENT = timedelta(days=7)
@@ -108,8 +107,7 @@ def topic_statuses(settings: Settings, declarations: list[Declaration], wait: fl
             ranges = positions.waiting(position, topic)
             status.lag_offsets = positions.count(ranges)
             status.lag_seconds = consumer.age_of_oldest(settings, declaration.topic, ranges, wait)
-            open_offsets = broker.beyond_last_stable_offset(topic)
-            of_transactions = [OffsetRange(partition, *span) for partition, span in open_offsets.items()]
+            of_transactions = broker.beyond_last_stable_offset(topic)
             status.held_back_offsets = positions.count(of_transactions)
             status.held_back_seconds = consumer.age_of_oldest(
                 settings, declaration.topic, of_transactions, wait, "read_uncommitted"
