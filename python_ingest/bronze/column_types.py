@@ -21,7 +21,6 @@ from python_ingest.avro.walk import (
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import in_spark, list_of, map_of, struct
 from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
-from python_ingest.declare.topics import Declaration
 
 # Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
 IN_SPARK = {
@@ -178,13 +177,8 @@ def _display_name(column: IcebergType) -> str:
     return in_spark(column).replace("`", "")
 
 
-def declared_columns(declaration: Declaration) -> StructType:
-    """Return the columns of payload and Avro key that the topic's source declares; all others are the ingester's."""
-    return decoded_columns(declaration.columns, declaration.key)
-
-
 def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
-    """Return those of a table's columns that are decoded: the payload's, and `kafka_key` where keys are Avro."""
+    """Return those of a table's or a declaration's columns that are decoded: the payload's, and an Avro `kafka_key`."""
     return struct(
         {
             name: plain(column)

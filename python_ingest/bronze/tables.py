@@ -20,7 +20,7 @@ from python_common.catalog.commits import translate_commit_errors, until_committ
 from python_common.errors import UserError
 from python_common.log import log
 from python_ingest.avro.walk import IncompatibleSchema
-from python_ingest.bronze.column_types import declared_columns, widened_columns
+from python_ingest.bronze.column_types import decoded_columns, widened_columns
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare import spark_types, table_layout
 from python_ingest.declare.table_layout import METADATA_COLUMNS
@@ -91,7 +91,7 @@ def _grown(table: Table, declaration: Declaration) -> Table:
         return table  # topic_identity.check refuses it
     state = SchemaState.of(table)
     try:
-        wanted = widened_columns(state.columns, declared_columns(declaration))
+        wanted = widened_columns(state.columns, decoded_columns(declaration.columns, declaration.key))
     except IncompatibleSchema as error:
         raise UserError(
             f"{declaration.identifier} cannot have a column that its source declares: {error}",
@@ -115,7 +115,8 @@ def create(catalog: Catalog, declaration: Declaration) -> Table:
     Raises:
         CommitConflict: another ingester was faster.
     """
-    schema = table_schema(SchemaState(columns=declared_columns(declaration)), declaration.key)
+    columns = decoded_columns(declaration.columns, declaration.key)
+    schema = table_schema(SchemaState(columns=columns), declaration.key)
     make_namespace(catalog, declaration.schema)
     with translate_commit_errors():
         return catalog.create_table(

@@ -10,7 +10,7 @@ from pyiceberg.types import IcebergType, StructType
 from python_common.errors import UserError
 from python_ingest.avro.versions import Versions
 from python_ingest.avro.walk import IncompatibleSchema, below
-from python_ingest.bronze.column_types import declared_columns, landed_columns, widened_columns
+from python_ingest.bronze.column_types import decoded_columns, landed_columns, widened_columns
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare import spark_types
 from python_ingest.declare.topics import Declaration
@@ -97,7 +97,8 @@ def _plan(
 ) -> SchemaChange:
     state = SchemaState.of(table)
     writers = state.writers[side]
-    wanted = _of_side(side, widened_columns(state.columns, declared_columns(declaration)))
+    declared = decoded_columns(declaration.columns, declaration.key)
+    wanted = _of_side(side, widened_columns(state.columns, declared))
     known = Versions.of(writers.values())
     older, named = TopicSchemas(registry, declaration).of_type(side, writers, schema_id, registered)
     try:
