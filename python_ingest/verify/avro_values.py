@@ -14,9 +14,10 @@ from itertools import count
 from typing import Any
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import IcebergType
 
 from python_ingest.avro.types import NAMED, RECORDS, simple_name
+from python_ingest.declare.spark_types import children
 from python_ingest.kafka.message import HEADER_BYTES
 
 # A schema that writes out to more types is not read: their values may take no bytes.
@@ -153,17 +154,15 @@ class Reader:
             case "record" | "error":
                 return self._record(definition, column, path)
             case "array":
-                element = column.element_type if isinstance(column, ListType) else None
-                convert_item = self._converter(definition["items"], element, path)
+                convert_item = self._converter(definition["items"], children(column).get("element"), path)
                 return lambda items: [convert_item(item) for item in items]
             case "map":
-                value = column.value_type if isinstance(column, MapType) else None
-                convert = self._converter(definition["values"], value, path)
+                convert = self._converter(definition["values"], children(column).get("value"), path)
                 return lambda values: {key: convert(value) for key, value in values.items()}
         return _leaf(definition)
 
     def _record(self, definition: Any, column: IcebergType | None, path: str) -> Convert:
-        columns, fields = _below(column), []
+        columns, fields = children(column), []
         for field in definition["fields"]:
             if path + field["name"] not in self._omitted:
                 name = self._column_of(field["name"], columns)
@@ -183,7 +182,7 @@ class Reader:
         for branch in branches:
             definition, name = self._definition(branch), f"member_{simple_name(branch)}"
             written = definition["name"] if definition["type"] in NAMED else PYTHON_TYPES[definition["type"]]
-            members[written].append((name, self._converter(branch, _below(column).get(name), path)))
+            members[written].append((name, self._converter(branch, children(column).get(name), path)))
 
         def convert_member(value: Any) -> Any:
             if value is None:
@@ -242,10 +241,6 @@ def _type_for_fastavro(schema: Any) -> Any:
     if isinstance(schema, list):
         return [*map(_type_for_fastavro, schema)]
     return BOOLEAN if schema == "boolean" else schema
-
-
-def _below(column: IcebergType | None) -> dict[str, IcebergType]:
-    return {field.name: field.field_type for field in column.fields} if isinstance(column, StructType) else {}
 
 
 def _split(value: Any) -> tuple[Any, Any]:
