@@ -13,6 +13,7 @@ from python_common.catalog.commits import until_committed
 from python_common.config.settings import Settings
 from python_common.config.variables import seconds
 from python_common.errors import UserError
+from python_common.failure import to_user_error
 from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
@@ -231,10 +232,8 @@ def _run(
         while metrics_file is not None:
             try:
                 metrics.write(metrics_file, list(topic_statuses(settings, chosen, options.wait)))
-            except UserError as error:
-                log.error(error)
             except Exception as error:  # no reason to stop landing
-                log.error("%s was not written (%s)", metrics_file, type(error).__name__)
+                log.error(to_user_error(error, settings, f"{metrics_file} was not written"))
             if pause is None or ingester.stopping.wait(pause):
                 return
 
