@@ -69,14 +69,7 @@ class DeadLetterLimit:
     """How many dead letters count as the usual few: a share of the records, from 0 to 1, and a count."""
 
     share: Annotated[
-        float,
-        Field(
-            strict=True,
-            ge=0,
-            le=1,
-            allow_inf_nan=False,
-            description="Give a number from 0 to 1, for instance 0.05",
-        ),
+        float, Field(strict=True, ge=0, le=1, description="Give a number from 0 to 1, for instance 0.05")
     ] = 0.05
     count: Annotated[int, Field(strict=True, ge=0, description="Give a whole number from 0 on, for instance 20")] = 20
 
