@@ -18,7 +18,7 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.offset_range import StoredOffsets
 from python_ingest.kafka.registry import Registry
 from python_ingest.verify.bronze_rows import ERASED, BronzeTable
-from python_ingest.verify.decoded import compare_decoded
+from python_ingest.verify.decoded import compare_decoded, plain_column
 from python_ingest.verify.report import ISSUES_NAMED, Report, Sample, offsets_label
 from python_ingest.verify.topic_log import TopicLog
 
@@ -193,7 +193,7 @@ class _Partition:
 
     def _compare_columns(self, rows: pa.Table, records: pa.Table, names: tuple[str, ...]) -> None:
         for name in names:
-            stored, sent = _as_numbers(rows[name]), _as_numbers(records[name])
+            stored, sent = plain_column(rows, name), plain_column(records, name)
             if not stored.equals(sent):
                 pairs = zip(stored.to_pylist(), sent.to_pylist(), strict=True)
                 differing = pa.array([row != record for row, record in pairs])
@@ -201,8 +201,3 @@ class _Partition:
 
     def _issues(self, offsets: list[int], what: str) -> None:
         self._report.add_offsets(self._partition, offsets, what)
-
-
-def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return timestamps as numbers, since datetime cannot hold all; any other column unchanged."""
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column

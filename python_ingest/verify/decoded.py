@@ -78,7 +78,7 @@ class _Comparison:
     def compare(self, rows: pa.Table) -> None:
         """Compare the columns of some rows."""
         rows = rows.filter(pc.field("kafka_partition").is_valid() & pc.field("kafka_offset").is_valid())
-        facts = [_Row(*cells) for cells in zip(*(_column(rows, name).to_pylist() for name in FACTS), strict=True)]
+        facts = [_Row(*cells) for cells in zip(*(plain_column(rows, name).to_pylist() for name in FACTS), strict=True)]
         self._values.resolve_schemas(schema_id(row.value) for row in facts if row.error is None)
         # Bytes that only look like registry Avro name any number of ids.
         dead = (schema_id(row.value) for row in facts if row.error is not None)
@@ -92,7 +92,7 @@ class _Comparison:
                 self._not_compared[str(reason)] += 1
         self._report.decoded += sum(not is_erased(facts[at].error) for at in expected)
         for name in (*self._payload, *(name for name in DECODED if name in self._types)):
-            column = _column(rows, name)
+            column = plain_column(rows, name)
             stored = column.to_pylist()
             for at, columns in expected.items():
                 if name in columns:
@@ -244,7 +244,7 @@ def _is_taken(name: str) -> bool:
     return name.lower() in (*METADATA_COLUMNS, *RESERVED)
 
 
-def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+def plain_column(rows: pa.Table, name: str) -> pa.ChunkedArray:
     """Return a column with times as numbers, since datetime cannot hold all; NULLs if its file lacks it."""
     if name not in rows.column_names:
         return pa.chunked_array([pa.nulls(len(rows))])
