@@ -71,7 +71,7 @@ class _Comparison:
         fields = {field: self._payload[name] for field, name in prefixed.items() if _is_taken(field)}
         self._values = _Schemas(registry, bronze.schemas("value"), fields | self._payload, self._payload.get("value"))
         self._keys = _Schemas(registry, bronze.schemas("key"), {}, self._types.get("kafka_key"))
-        self._issues: dict[str, dict[int, list[int]]] = {}
+        self._issues: dict[tuple[int, str], list[int]] = defaultdict(list)
         self._later = 0
         self._not_compared: Counter[str] = Counter()
 
@@ -83,7 +83,6 @@ class _Comparison:
         # Bytes that only look like registry Avro name any number of ids.
         dead = (schema_id(row.value) for row in facts if row.error is not None)
         self._values.resolve_schemas(dead, most=IDS_OF_DEAD_LETTERS)
-        self._issues = defaultdict(lambda: defaultdict(list))
         expected: dict[int, Columns] = {}
         for at, row in enumerate(facts):
             try:
@@ -103,9 +102,9 @@ class _Comparison:
             for name in columns.keys() - self._types.keys():
                 if not _holds_nothing(columns[name]):
                     self._issue(facts[at], f"there is no column for {name}")
-        for what, by_partition in self._issues.items():
-            for partition, offsets in sorted(by_partition.items()):
-                self._report.add_offsets(partition, offsets, what)
+        for (partition, what), offsets in self._issues.items():
+            self._report.add_offsets(partition, offsets, what)
+        self._issues.clear()
 
     def note(self) -> None:
         """Add notes about dead letters that can be decoded now, and rows that were not compared."""
@@ -177,7 +176,7 @@ class _Comparison:
         return {f"value_{name}" if _is_taken(name) else name: part for name, part in (decoded or {}).items()}
 
     def _issue(self, row: _Row, what: str) -> None:
-        self._issues[what][row.partition].append(row.offset)
+        self._issues[row.partition, what].append(row.offset)
 
 
 class _Schemas:
