@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.table.refs import SnapshotRefType
 from pyspark.sql import SparkSession
 
 from python_common.catalog import property_keys
@@ -54,7 +53,7 @@ def purge_table(
     current = table.current_snapshot()
     tags = []
     for ref, at in table.refs().items():
-        ref_type = "tag" if at.snapshot_ref_type == SnapshotRefType.TAG else "branch"
+        ref_type = at.snapshot_ref_type.value
         # A branch also keeps the snapshots before its head; one that a killed erasure left is at the current one.
         if ref == "main" or (ref_type == "tag" and current is not None and at.snapshot_id == current.snapshot_id):
             continue
