@@ -190,8 +190,7 @@ def decoded_columns(columns: StructType, key_format: str | None) -> StructType:
 
 def landed_columns(side: str, writer: AvroSchema) -> StructType:
     """Return the columns that hold the values or keys (`side`) of an expanded schema; raises as `landed_record`."""
-    columns = of_avro(landed_record(side, writer))
-    return columns if isinstance(columns, StructType) else spark_types.NO_COLUMNS
+    return struct(spark_types.children(of_avro(landed_record(side, writer))))
 
 
 def landed_record(side: str, writer: AvroSchema) -> AvroSchema:
