@@ -10,10 +10,14 @@ import sqlglot
 from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
-from python_dbt.pii.proof import METADATA_TABLES
+from python_dbt.pii.parse import UnsupportedSql, statement
+from python_dbt.pii.proof import PADS
 
 DIALECT = "spark"
-VOLATILE = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentUser, exp.Localtimestamp, exp.Rand, exp.Uuid)
+# What depends on chance and may have arguments; any other function is stable if it has some.
+CHANCE = (exp.Rand, exp.Randn, exp.Randstr, exp.Shuffle, exp.TableSample, exp.Uniform, exp.Uuid)
+# Functions that are stable without arguments, too.
+CONSTANT = (exp.AggFunc, exp.Array, exp.RowNumber)
 
 
 @dataclass
@@ -55,19 +59,25 @@ def is_same_sql(before: str, after: str) -> bool:
 
 
 def is_volatile(sql: str) -> bool:
-    """Return whether a query reads the clock, chance, or metadata tables of Iceberg; SQL that cannot be read may."""
+    """Return whether the rows of a query may depend on more than the rows of the tables it reads, as on the clock.
+
+    They may in SQL that the proof of personal data does not take, such as a call of an unknown function.
+    """
     try:
-        trees = sqlglot.parse(sql, dialect=DIALECT)
-    except SqlglotError:
+        return bool(sql) and any(map(_is_volatile, statement(sql, frozenset()).walk()))
+    except UnsupportedSql:
         return True
-    return any(
-        isinstance(node, VOLATILE)
-        or (isinstance(node, exp.Anonymous) and node.name.lower() == "now")
-        or (isinstance(node, exp.Table) and node.catalog and node.name in METADATA_TABLES)
-        for tree in trees
-        if tree
-        for node in tree.walk()
-    )
+
+
+def _is_volatile(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Table):
+        # The name of a metadata table of Iceberg follows schema and table.
+        return bool(node.catalog) and exp.table_name(node) != PADS
+    if isinstance(node, exp.Cast) and node.this.is_string:
+        # Literals of times may be words, such as 'now'.
+        return node.to.is_type(*exp.DataType.TEMPORAL_TYPES) and not node.this.name.strip()[:1].isdigit()
+    is_stable = any(node.args.values()) or isinstance(node, CONSTANT)
+    return isinstance(node, CHANCE) or (isinstance(node, exp.Func) and not is_stable)
 
 
 def shape(sql: str) -> Shape:
