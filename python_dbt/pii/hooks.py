@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from functools import cache
 
 import jinja2
-from jinja2 import nodes
 
 from python_common.errors import Issue
 from python_dbt.manifest import DbtManifest, Node
@@ -26,7 +25,6 @@ REVIEWED_HOOKS = {
 # Configuration that is SQL and is in no compiled model.
 SQL_OPTIONS = ("sql_header", "incremental_predicates")
 SENDS_SQL = {"run_query", "statement", "adapter", "load_result", "context", "builtins"}
-UNREADABLE = "Jinja that cannot be read"
 # Macros of models that were reviewed and show no value: they ask for the names and properties of tables, and for
 # the weeks or versions that one holds; a test asks for the node of its model.
 REVIEWED_MACROS = {
@@ -41,8 +39,6 @@ REVIEWED_MACROS = {
     "with_stored_partitions",
 }
 DBT_PACKAGES = {"dbt", "dbt_spark"}
-# dbt's tag for the macro of a generic test.
-TEST = re.compile(r"({%-?\s*)(end)?(?:data_)?test\b")
 
 
 def issues(manifest: DbtManifest) -> Iterator[Issue]:
@@ -96,7 +92,7 @@ def _macros(manifest: DbtManifest) -> Iterator[Issue]:
     nodes_with_sql = [node for node in manifest.nodes.values() if node.resource_type in ("model", "snapshot", "test")]
     waiting = [unique_id for node in nodes_with_sql for unique_id in node.macros]
     # dbt does not note what a node calls in a call block.
-    named = frozenset().union(*(_names(node.raw_code) for node in nodes_with_sql))
+    named = frozenset().union(*(jinja_names(node.raw_code) for node in nodes_with_sql))
     waiting += [unique_id for unique_id, macro in manifest.macros.items() if macro.name in named]
     called: set[str] = set()
     while waiting:
@@ -106,21 +102,20 @@ def _macros(manifest: DbtManifest) -> Iterator[Issue]:
             continue
         called.add(unique_id)
         waiting += macro.macros
-        names = [] if macro.name in REVIEWED_MACROS else _ways_to_send_sql(TEST.sub(r"\1\2macro", macro.macro_sql))
-        if names:
+        names = _ways_to_send_sql(macro.macro_sql)
+        if names and macro.name not in REVIEWED_MACROS:
             yield Issue(f"Models call macro {macro.name} with {', '.join(names)}: its SQL is not proven", "Remove it")
 
 
 def _ways_to_send_sql(jinja: str) -> list[str]:
     """Return the names by which Jinja sends SQL."""
-    return sorted(_names(jinja) & {*SENDS_SQL, UNREADABLE})
+    return sorted(jinja_names(jinja) & SENDS_SQL)
 
 
 @cache
-def _names(jinja: str) -> frozenset[str]:
+def jinja_names(text: str) -> frozenset[str]:
+    """Return the names in the Jinja of a template, also of attributes; all words of one that cannot be read."""
     try:
-        tree = jinja2.Environment(extensions=["jinja2.ext.do"]).parse(jinja)
+        return frozenset(value for _, kind, value in jinja2.Environment().lex(text) if kind == "name")
     except jinja2.TemplateSyntaxError:
-        return frozenset({UNREADABLE})
-    called = {name.name for name in tree.find_all(nodes.Name)}
-    return frozenset(called | {name.attr for name in tree.find_all(nodes.Getattr)})
+        return frozenset(re.findall(r"\w+", text))

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Macro, Node
+from python_dbt.pii.hooks import jinja_names
 from python_dev.review.canonical import is_same_sql
 from python_dev.review.contracts import differing
-from python_dev.review.templates import OF_THE_RUN, is_decided_when_compiled, is_same_template, names
+from python_dev.review.templates import OF_THE_RUN, is_decided_when_compiled, is_same_template
 
 TABLES = (*REFERENCED, "source")
 # Config that changes no row of a table.
@@ -44,7 +45,9 @@ class Side:
     def of_the_run(self) -> set[str]:
         """The unique ids of macros that can give other SQL in a run than the compiled one."""
         direct = {
-            name for name, macro in self.macros.items() if macro.has_stand_in or names(macro.macro_sql) & OF_THE_RUN
+            name
+            for name, macro in self.macros.items()
+            if macro.has_stand_in or jinja_names(macro.macro_sql) & OF_THE_RUN
         }
         return {name for name in self.macros if direct & self.called(name)}
 
@@ -54,12 +57,13 @@ class Side:
         return {
             name
             for name, macro in self.macros.items()
-            if names(macro.macro_sql) & {"graph", "model"} and not macro.original_file_path.startswith("macros/state/")
+            if jinja_names(macro.macro_sql) & {"graph", "model"}
+            and not macro.original_file_path.startswith("macros/state/")
         }
 
     def calls(self, node: Node) -> set[str]:
         """Return the macros that a node calls, and all that they call. Those of call blocks only the text names."""
-        used = names(node.raw_code)
+        used = jinja_names(node.raw_code)
         return self.called(*node.macros, *(name for name, macro in self.macros.items() if macro.name in used))
 
     def called(self, *unique_ids: str) -> set[str]:

@@ -1,6 +1,5 @@
 """What dbt's templates of two commits have in common: their Jinja, and the SQL around it."""
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -78,11 +77,3 @@ def is_decided_when_compiled(before: str, after: str, of_the_run: Collection[str
     if any(template.names() & OF_THE_RUN or template.names(in_blocks_alone=True) & {*of_the_run} for template in both):
         return False
     return both[0].jinja == both[1].jinja or not any(template.names() & {*of_the_run} for template in both)
-
-
-def names(text: str) -> set[str]:
-    """Return the names that the Jinja of a template uses; all words of one that cannot be read."""
-    try:
-        return read(text).names()
-    except (TemplateSyntaxError, SqlglotError):
-        return set(re.findall(r"\w+", text))
