@@ -3,10 +3,8 @@
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -17,7 +15,7 @@ from python_common.errors import UserError
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.weeks import IsoWeek
-from python_dev.stack import mail, stack, temporary
+from python_dev.stack import mail, sample_data, stack, temporary
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -140,7 +138,7 @@ def load_sample_data(
     ] = None,
 ) -> None:
     """Produce synthetic records for every topic, and write down the expected results."""
-    report = _sample_data().load(
+    report = sample_data.load(
         from_environment(),
         orders=orders,
         seed=seed,
@@ -162,7 +160,6 @@ def run_on_temporary(
     weeks: Annotated[int, typer.Option(help="As of sample-data.")] = 4,
 ) -> None:
     """Run a command on a temporary stack with landed sample data; the exit code is the command's."""
-    sample_data = _sample_data()
     with TemporaryDirectory(prefix="lakehouse-") as directory, temporary.running(Path(directory), *stack.SERVICES):
         log.info("temporary stack: landing sample data")
         sample_data.load(from_environment(), orders=orders, seed=1, weeks=weeks)
@@ -172,12 +169,3 @@ def run_on_temporary(
         )
         code = landed.returncode or subprocess.run(command, check=False).returncode
     raise typer.Exit(code)
-
-
-def _sample_data() -> ModuleType:
-    # The wheel has none.
-    if find_spec("python_dev.stack.sample_data") is None:
-        raise UserError("Sample data comes with a checkout alone", "Run the command in one")
-    from python_dev.stack import sample_data  # noqa: PLC0415
-
-    return sample_data
