@@ -6,7 +6,6 @@ Its clients can read files as the server's user, the masking key among them, so 
 import os
 import secrets
 import shutil
-import socket
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -113,11 +112,6 @@ def _tls(directory: Path, security: ThriftSecurity) -> dict[str, str]:
 
 
 def _answers(settings: Settings) -> bool:
-    # A socket first: PyHive logs a stack trace for every refused connection.
-    try:
-        socket.create_connection((settings.thrift_host, settings.thrift_port), timeout=1).close()
-    except OSError:
-        return False
     try:
         with thrift.connect(settings) as cursor:
             return thrift.rows(cursor, "select 1") == [(1,)]

@@ -58,7 +58,7 @@ def _answers(port: int) -> bool:
     try:
         with smtplib.SMTP("127.0.0.1", port, timeout=2):
             return True
-    except (smtplib.SMTPException, OSError):
+    except OSError:
         return False
 
 

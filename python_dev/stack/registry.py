@@ -1,6 +1,5 @@
 """The schema registry: Apicurio with its Confluent API and an H2 file, so that schema ids survive a restart."""
 
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -35,5 +34,5 @@ def _answers(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"{URL.format(port)}/subjects", timeout=2):
             return True
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return False

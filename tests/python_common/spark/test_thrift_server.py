@@ -40,3 +40,11 @@ def test_only_with_tls_a_server_listens_for_other_machines(offline_settings: Set
                     thrift_host=bind, thrift_port=free_ports(1)[0], thrift_password="thrift-secret"
                 )
             )
+
+
+def test_a_server_that_does_not_listen_is_asked_in_silence(
+    offline_settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = offline_settings.changed(thrift_port=free_ports(1)[0], thrift_password="thrift-secret")
+    assert not thrift_server.service(tmp_path, settings).answers()
+    assert capfd.readouterr().err == ""
