@@ -22,7 +22,7 @@ which remain after a failed renewal, may take a lease too early: its holder then
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -57,7 +57,6 @@ class LeaseRow:
 
 
 TABLE = SmallTable("ops.leases", LeaseRow)
-Rows = dict[str, LeaseRow]
 
 _held: dict[str, int] = {}
 """The number of each lease that this process holds."""
@@ -92,36 +91,25 @@ class Lease:
         """Take the lease, or return its holder."""
         now = datetime.now(UTC)
 
-        def change(rows: Rows) -> Rows:
-            before = rows.get(self._name)
+        def taken(before: LeaseRow | None) -> LeaseRow:
             if before and before.holder not in (None, self._holder) and before.expires_at > now:
-                return rows
+                return before
             self.number, self._since = before.number + 1 if before else 1, now
-            return {**rows, self._name: self._row(now)}
+            return self._row(now)
 
-        row = TABLE.change(self._catalog, change)[self._name]
+        row = self._change(taken)
         return None if self._is_mine(row) else str(row)
 
     def renew(self) -> bool:
         """Renew the lease, and return whether it is still this run's. A released one is not acquired again."""
         now = datetime.now(UTC)
-
-        def change(rows: Rows) -> Rows:
-            return {**rows, self._name: self._row(now)} if self._is_mine(rows.get(self._name)) else rows
-
-        return self._is_mine(TABLE.change(self._catalog, change).get(self._name))
+        return self._is_mine(self._change(lambda row: self._row(now) if self._is_mine(row) else row))
 
     def give_back(self) -> None:
         """Give the lease back. The row keeps its number."""
         self._ended.set()
-
-        def change(rows: Rows) -> Rows:
-            row = rows.get(self._name)
-            if row is None or not self._is_mine(row):
-                return rows
-            return {**rows, self._name: replace(row, holder=None, expires_at=datetime.now(UTC))}
-
-        TABLE.change(self._catalog, change)
+        now = datetime.now(UTC)
+        self._change(lambda row: replace(row, holder=None, expires_at=now) if row and self._is_mine(row) else row)
 
     def keep(self) -> None:
         """Renew the lease until it is released or lost; runs in a thread."""
@@ -129,6 +117,15 @@ class Lease:
             with suppress(Exception):  # the catalog may answer again before the lease expires
                 if not self.renew():
                     return
+
+    def _change(self, change: Callable[[LeaseRow | None], LeaseRow | None]) -> LeaseRow | None:
+        """Replace the row by what `change` makes of it, and return this."""
+
+        def changed(rows: dict[str, LeaseRow]) -> dict[str, LeaseRow]:
+            row = change(rows.get(self._name))
+            return {**rows, self._name: row} if row else rows
+
+        return TABLE.change(self._catalog, changed).get(self._name)
 
     def _is_mine(self, row: LeaseRow | None) -> bool:
         return row is not None and (row.holder, row.number) == (self._holder, self.number)
