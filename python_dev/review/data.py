@@ -5,10 +5,10 @@ of all other files rows with equal hashes on both sides are paired off, and what
 equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several times count as often.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -25,8 +25,6 @@ Part = tuple[str, str]
 """The rows of a table whose column, the first, has a text, the second."""
 Sample = dict[str, tuple[str | None, str | None]]
 """Cells of a row by column, before and after, as text."""
-Figures = dict[str, tuple[int, int, Decimal | int | None]]
-"""NULLs, distinct values and sum by column."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def _differences(
     for side in SIDES:
         rows = f"select {side}.* exclude (row_hash) from {side} semi join unpaired using (row_hash)"
         database.execute(f"create table {side}_left as {rows}")
-    totals = _totals(*(_figures(database, f"{side}_left", columns) for side in SIDES))
+    totals = _totals(database, columns)
     keys = ", ".join(map(name, key))
     equal = (f"select 1 from {side}_left group by {keys} having count(*) > 1" for side in SIDES)
     is_keyed = bool(key) and {*key} <= {*columns} and not any(database.execute(sql).fetchone() for sql in equal)
@@ -218,29 +216,23 @@ def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]
     return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
 
 
-def _figures(database: duckdb.DuckDBPyConnection, relation: str, columns: Sequence[str]) -> Figures:
-    """Return NULLs, distinct values and sum of each column; no sum of what DuckDB does not add exactly."""
-    types, figures = _types(database, relation), []
+def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict[str, ColumnDifference]:
+    """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
+    types, figures = [_types(database, f"{side}_left") for side in SIDES], []
     for column in columns:
-        cell = name(column)
+        cell, is_exact = name(column), all(_is_exact(of_side[column]) for of_side in types)
         figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
-        figures += [f"coalesce(sum({cell}), 0)" if _is_exact(types[column]) else "null"]
-    values = iter(one_row(database, f"select {', '.join(figures)} from {relation}"))
-    return dict(zip(columns, zip(values, values, values, strict=True), strict=True))
+        figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
+    before, after = (one_row(database, f"select {', '.join(figures)} from {side}_left") for side in SIDES)
+    changes: Iterator[Any] = iter(None if new is None else new - old for old, new in zip(before, after, strict=True))
+    return {
+        column: ColumnDifference(0, nulls, distinct, None if total is None else str(total))
+        for column, nulls, distinct, total in zip(columns, changes, changes, changes, strict=True)
+    }
 
 
 def _is_exact(type_name: str) -> bool:
     return type_name.startswith("DECIMAL") or type_name in ("INTEGER", "BIGINT")
-
-
-def _totals(before: Figures, after: Figures) -> dict[str, ColumnDifference]:
-    """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
-    changes = {}
-    for column, (nulls, distinct, total) in after.items():
-        nulls_before, distinct_before, total_before = before[column]
-        added = None if total is None or total_before is None else str(total - total_before)
-        changes[column] = ColumnDifference(0, nulls - nulls_before, distinct - distinct_before, added)
-    return changes
 
 
 def _is_other(column: str, before: str, after: str) -> str:
