@@ -11,8 +11,8 @@ from sqlglot import Token, TokenType, exp
 # Functions that sqlglot does not know are not known to be functions of their arguments alone: `identifier` reads a
 # column by a text, `reflect` runs Java, and anybody can create one.
 UNKNOWN = (exp.Anonymous, exp.AnonymousAggFunc)
-# Functions of Spark whose value depends on their arguments alone.
-BUILT_IN = {"try_sum", "xxhash64"}
+# Functions whose value depends on their arguments alone; that of lakehouse_bound is a batch, a day or a flag.
+BUILT_IN = {"lakehouse_bound", "try_sum", "xxhash64"}
 OUTSIDE = (exp.QueryTransform, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Command, exp.Hint)
 
 
