@@ -30,12 +30,11 @@ from python_common.errors import DeadlineError, UserError
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
-from python_dbt.run import build, invocation
 from python_export.cli import versions
 from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app
 from python_export.csv import write
-from python_export.datasets import contract, declared
+from python_export.datasets import contract
 from python_export.notify.exported import Exported
 from python_export.publishing import hold, late, publish
 from python_export.publishing.publish import Published
@@ -556,15 +555,6 @@ def test_a_week_that_is_far_off_is_held_until_its_content_is_approved(
         assert (manifest.version, manifest.warnings) == (1, ["held for review, then approved: a sale"])
         assert hold.TABLE.rows(catalog) == {}
 
-        land([*rows, far, (11, *far[1:]), in_next_week(1000)])
-        exported = exporting(settings, shop)
-        assert exported.published == []
-        [row] = hold.TABLE.rows(catalog).values()
-        assert row.reason.startswith("amount 50.02 is not within 3.33 to 30")
-        land([*rows, in_next_week(1000)])
-        assert export(settings, shop).manifest.version == 2
-        assert hold.TABLE.rows(catalog) == {}
-
 
 def test_a_clock_ahead_does_not_complete_a_week(settings: Settings, shop: Project, land: Land) -> None:
     land(hostile_rows(), produced=LAST_INSTANT + timedelta(hours=2), ingested=LAST_INSTANT)
@@ -588,32 +578,6 @@ def test_a_spark_error_of_the_build_is_named_without_values(settings: Settings, 
             reason_withheld = withheld(settings, shop)
         assert reason_withheld.startswith("exp_weekly__events could not be built (")
         assert reason in reason_withheld
-
-
-@pytest.mark.slow
-def test_an_unclassified_field_is_a_warning(settings: Settings, shop: Project, land: Land) -> None:
-    """Nested ones by path: in a struct, in lists, in maps."""
-    land([*hostile_rows(), in_next_week(1000)])
-    fields = {
-        "phone": "string",
-        "home": "struct<street: string>",
-        "lines": "array<map<string, array<struct<gift: int>>>>",
-    }
-    table = f"{SCHEMA_NAME}.events"
-    with thrift.connect(settings) as cursor:
-        for name, data_type in fields.items():
-            thrift.rows(cursor, f"alter table {table} add column {name} {data_type}")
-        try:
-            exported = exporting(settings, shop)
-        finally:
-            thrift.rows(cursor, f"alter table {table} drop columns ({', '.join(fields)})")
-    assert [version.manifest.rows for version in exported.published] == [len(published_rows())]
-    assert not exported.has_issues
-    warnings = [warning.partition(";")[0] for warning in exported.warnings]
-    assert warnings == [
-        f"the field {path} of shop.events has no PII class and is in no file"
-        for path in ("phone", "home.street", "lines.gift")
-    ]
 
 
 @pytest.mark.slow
@@ -681,12 +645,6 @@ def test_a_statement_that_takes_too_long_is_ended(settings: Settings, monkeypatc
         assert thrift.rows(cursor, "select 1") == [(1,)]
 
 
-def test_a_server_that_is_down_is_named(settings: Settings, shop: Project) -> None:
-    with pytest.raises(UserError, match=r"Thrift server at 127\.0\.0\.1:1 does not answer"):
-        export(settings.changed(thrift_port=1), shop)
-    assert not Path(settings.export_root).exists()
-
-
 def test_without_a_decision_nothing_is_published(settings: Settings, shop: Project, land: Land) -> None:
     land([*hostile_rows(), in_next_week(1000)])
     view = (PROJECT_ROOT / "models" / "ops" / "ops_export_weeks.sql").read_text()
@@ -697,13 +655,6 @@ def test_without_a_decision_nothing_is_published(settings: Settings, shop: Proje
         with changed(shop, "models/ops/ops_export_weeks.sql", sql), pytest.raises(UserError, match=message):
             export(settings, shop)
     assert public_files(settings) == {}
-
-
-def test_an_export_root_the_server_cannot_write_is_refused(settings: Settings, shop: Project, land: Land) -> None:
-    land([*hostile_rows(), in_next_week(1000)])
-    Path(settings.export_root).write_text("a file")
-    with pytest.raises(UserError, match="cannot be written"):
-        export(settings, shop)
 
 
 def test_sql_that_lets_personal_data_out_publishes_nothing(settings: Settings, shop: Project, land: Land) -> None:
@@ -825,42 +776,6 @@ def test_an_empty_topic_completes_a_week_by_silence_but_none_of_small_groups(
     assert (published.manifest.path, published.manifest.warnings) == ("events/2020-W53/v1", [silence])
     [withheld] = exported.withheld
     assert str(withheld).startswith("groups 2020-W53 is withheld: behind: shop.events has landed nothing, and silence")
-
-
-@pytest.mark.slow
-def test_a_missed_week_is_published_by_the_next_run_and_a_failing_one_costs_itself(
-    settings: Settings, shop: Project, land: Land
-) -> None:
-    """The job is down over several Mondays: the last week comes first, then missed ones, then changed ones."""
-    first, failing, missed, last = (WEEK.minus(3), WEEK.minus(2), WEEK.minus(1), WEEK)
-    rows = [(number, week.start, "x", *[None] * 5) for number, week in enumerate((first, failing, missed, last))]
-    land([*rows, in_next_week(1000)])
-    export(settings, shop, first)
-    land([*rows, (10, first.start, "late", *[None] * 5), in_next_week(1000)])
-    folder = Path(settings.export_root) / "events" / str(failing)
-    folder.write_text("a file")
-    catalog = load_catalog(settings)
-
-    def run() -> Exported:
-        datasets = declared.load(shop)
-        exported = Exported(last)
-        exporter = Exporter(settings, catalog, shop, exported)
-        exporter.read_topics(datasets.values())
-        assert build(shop, [name for dataset in datasets.values() for name in dataset.models], [last]) == []
-        exporter.readiness.builds.add(invocation(shop))
-        exporter.publish_built([last], {})
-        return exported
-
-    exported = run()
-    versions = [version.manifest.path for version in exported.published]
-    assert versions == [f"events/{last}/v1", f"events/{missed}/v1", f"events/{first}/v2"]
-    assert [withheld.week for withheld in exported.withheld] == [str(failing)]
-    folder.unlink()
-    exported = run()
-    assert exported.withheld == []
-    assert [version.manifest.path for version in exported.published if not version.unchanged] == [
-        f"events/{failing}/v1"
-    ]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlglot
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
+from pyiceberg.types import IntegerType, ListType, MapType, NestedField, StringType, StructType
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
@@ -454,6 +454,7 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
     catalog = load_catalog(offline_settings, create=True)
     catalog.create_namespace("bronze")
     line = StructType(NestedField(4, "product_id", IntegerType()), NestedField(5, "gift_note", StringType()))
+    gift = NestedField(14, "weight", IntegerType())
     catalog.create_table(
         "bronze.pizza_orders",
         Schema(
@@ -461,6 +462,8 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
             NestedField(2, "phone", StringType()),
             NestedField(3, "order_lines", ListType(6, line)),
             NestedField(7, "kafka_key", StringType()),
+            NestedField(8, "home", StructType(NestedField(9, "street", StringType()))),
+            NestedField(10, "gifts", MapType(11, StringType(), 12, ListType(13, StructType(gift)))),
         ),
     )
     fields = check.require_classified(manifest, catalog)
@@ -468,11 +471,11 @@ def test_a_field_that_landed_by_schema_evolution_is_refused_until_it_is_classifi
         assert (
             f"bronze.pizza_orders has the field {field.path}, which its source does not declare" in field.issue.message
         )
+    paths = ["phone", "order_lines.gift_note", "home.street", "gifts.weight"]
     assert [(field.path, field.source.meta["kafka"]["topic"]) for field in fields] == [
-        ("phone", "pizza-orders"),
-        ("order_lines.gift_note", "pizza-orders"),
+        (path, "pizza-orders") for path in paths
     ]
-    source(manifest, "storefront.pizza_orders").meta["unused"] = ["phone", "order_lines.gift_note"]
+    source(manifest, "storefront.pizza_orders").meta["unused"] = paths
     assert check.require_classified(manifest, catalog) == []
 
 
