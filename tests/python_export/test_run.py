@@ -6,20 +6,16 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
-import pyarrow.csv as arrow_csv
-import pyarrow.parquet as pq
 import pytest
 import typer
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.exceptions import NoSuchTableError
-from python_calamine import load_workbook
 from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
@@ -302,37 +298,7 @@ def public_files(settings: Settings) -> dict[str, bytes]:
     return {str(path.relative_to(Path(settings.export_root))): path.read_bytes() for path in files}
 
 
-def read_with_duckdb(file: Path) -> list[tuple]:
-    types = ("bigint", "varchar", "varchar", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
-    columns = dict(zip(COLUMNS, types, strict=True))
-    rows = duckdb.read_csv(
-        str(file), header=True, columns=columns, quotechar='"', escapechar='"', allow_quoted_nulls=False, parallel=False
-    ).fetchall()
-    return [(row[0], datetime.fromisoformat(row[1]), *row[2:]) for row in rows]
-
-
-def read_with_pyarrow(file: Path) -> list[tuple]:
-    table = arrow_csv.read_csv(
-        file,
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(
-            column_types=SCHEMA, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-        ),
-    )
-    assert table.column_names == COLUMNS
-    return [tuple(row.values()) for row in table.to_pylist()]
-
-
-def read_with_csv_module(file: Path) -> list[tuple]:
-    """This parser gives text alone and cannot distinguish NULL from the empty string."""
-    kinds = (int, datetime.fromisoformat, str, Decimal, Decimal, int, date.fromisoformat, lambda text: text == "true")
-    with file.open(newline="", encoding="utf-8") as stream:
-        header, *rows = csv.reader(stream)
-    assert header == COLUMNS
-    return [tuple(kind(text) if text else None for kind, text in zip(kinds, row, strict=True)) for row in rows]
-
-
-def test_hostile_values_reach_three_parsers_unchanged(
+def test_hostile_values_are_published_and_written_again(
     settings: Settings,
     shop: Project,
     land: Land,
@@ -346,18 +312,10 @@ def test_hostile_values_reach_three_parsers_unchanged(
     published = export(settings, shop)
 
     expected = published_rows()
-    assert read_with_duckdb(file_of(published)) == expected
-    assert read_with_pyarrow(file_of(published)) == expected
-    assert read_with_csv_module(file_of(published)) == [tuple(None if v == "" else v for v in row) for row in expected]
     assert file_of(published) == Path(settings.export_root) / "events" / "2020-W53" / "v1" / "events_2020-W53_v1.csv"
     rows = len(hostile_rows())
     assert f"events: of {rows} rows a spreadsheet shows {rows - 1}" in caplog.messages
-    # Parquet has the table's text, not that of the CSV.
     [parquet, xlsx] = (file_of(published).with_name(file.file) for file in published.manifest.files)
-    table_rows = [(*row[:2], row[2] and row[2].replace("\0", ""), *row[3:]) for row in hostile_rows()]
-    typed = sorted(table_rows, key=lambda row: (row[1], row[0]))
-    assert [tuple(row.values()) for row in pq.read_table(parquet).to_pylist()] == typed
-    assert len(load_workbook(str(xlsx)).get_sheet_by_index(0).to_python()) == 1 + len(typed)
     assert not list((Path(settings.export_root) / ".staging").glob("*/"))
 
     manifest = json.loads((file_of(published).parent / "manifest.json").read_text())
@@ -504,7 +462,6 @@ def test_a_complete_week_without_rows_is_a_header(settings: Settings, shop: Proj
 
     assert file_of(published).read_bytes() == b"\xef\xbb\xbf" + ",".join(COLUMNS).encode() + b"\n"
     assert published.manifest.rows == 0
-    assert read_with_duckdb(file_of(published)) == []
     assert_described(file_of(published).parent)
 
 

@@ -10,13 +10,11 @@ from pathlib import Path
 from random import Random
 
 import duckdb
-import pandas
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_export.csv import facts
 from python_export.csv.compare import verify
@@ -268,28 +266,3 @@ def test_an_empty_table_is_a_header(catalog: Catalog, tmp_path: Path) -> None:
 
     assert facts.rows == 0
     assert facts.control_totals == {"event_id": "0", "amount": "0.00", "tiny": "0.0000000000", "quantity": "0"}
-
-
-def documented(start: str, file: Path) -> str:
-    """Return the line of docs/export.md that begins so, for a file."""
-    [line] = [line for line in (PROJECT_ROOT / "docs" / "export.md").read_text().splitlines() if line.startswith(start)]
-    return line.replace("FILE", str(file))
-
-
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("reader", ["pandas", "DuckDB"])
-def test_the_documented_lines_read_every_cell_as_it_is(tmp_path: Path, reader: str, mark: str) -> None:
-    """Also of texts that readers take for no value, and of numbers that they would round."""
-    texts = ["NA", "null", "NULL", "nan", "N/A", "None", "#N/A", "", "007", "1e5", "True"]
-    notes = [*texts, *(escaped for _, escaped in HOSTILE_TEXTS)]
-    numbers = [str(10**37 + row) for row in range(len(notes))]
-    file = tmp_path / "events.csv"
-    lines = ["number,note", *(f"{number},{cell(note)}" for number, note in zip(numbers, notes, strict=True))]
-    file.write_bytes((mark + "\n".join(lines) + "\n").encode())
-    if reader == "pandas":
-        frame = eval(documented("pandas.read_csv(", file), {"pandas": pandas})
-        rows = list(frame.itertuples(index=False, name=None))
-        notes = [note or "" for note in notes]
-    else:
-        rows = duckdb.execute(documented("select * from read_csv(", file)).fetchall()
-    assert rows == list(zip(numbers, notes, strict=True))

@@ -1,21 +1,37 @@
 """The file that DuckDB writes, byte for byte, and that the comparison refuses every other expression of its SQL."""
 
+import csv
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
+import pandas
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_export.csv import snapshot_rows
 from python_export.csv import write as writer
 from python_export.csv.compare import verify
 from python_export.csv.write import write
 from python_export.datasets.snapshot import Source
-from tests.support.hostile_rows import DATASET, HOSTILE_TEXTS, arrow_table, current_source, source_of
+from tests.support.hostile_rows import (
+    COLUMNS,
+    DATASET,
+    HOSTILE_TEXTS,
+    MONDAY,
+    arrow_table,
+    cell,
+    current_source,
+    hostile_rows,
+    published_rows,
+    source_of,
+    tiny,
+)
 
 SCHEMA = pa.schema(
     [
@@ -208,3 +224,35 @@ def test_a_null_of_a_single_column_is_lost(catalog: Catalog, tmp_path: Path) -> 
     write(source, tmp_path / "events.csv", tmp_path / "scratch")
     assert (tmp_path / "events.csv").read_text() == 'note\n\n""\nb\n'
     verify(tmp_path / "events.csv", source, tmp_path / "scratch")
+
+
+def documented(start: str, file: Path) -> str:
+    """Return the line of docs/export.md that begins so, for a file."""
+    [line] = [line for line in (PROJECT_ROOT / "docs" / "export.md").read_text().splitlines() if line.startswith(start)]
+    return line.replace("FILE", str(file))
+
+
+@pytest.mark.parametrize("bom", [False, True])
+@pytest.mark.parametrize("reader", ["pandas", "DuckDB", "csv"])
+def test_hostile_values_reach_three_parsers_unchanged(catalog: Catalog, tmp_path: Path, reader: str, bom: bool) -> None:
+    """By the documented lines: also texts that readers take for no value, and numbers that they would round."""
+    words = ["NA", "null", "nan", "N/A", "None", "#N/A", "1e5", "True"]
+    more = [(1000 + row, MONDAY, word, None, Decimal(10**17 + row), *[None] * 3) for row, word in enumerate(words)]
+    table, file = [*hostile_rows(), *more], tmp_path / "events.csv"
+    write(source_of(catalog, table), file, tmp_path / "scratch", bom)
+    expected = [
+        tuple(value if isinstance(value, str | None) else cell(value) for value in tiny(row))
+        for row in published_rows(table)
+    ]
+    if reader == "DuckDB":
+        assert duckdb.execute(documented("select * from read_csv(", file)).fetchall() == expected
+        return
+    # The others have no NULL.
+    if reader == "pandas":
+        frame = eval(documented("pandas.read_csv(", file), {"pandas": pandas})
+        read = list(frame.itertuples(index=False, name=None))
+    else:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            header, *read = map(tuple, csv.reader(stream))
+        assert header == (*COLUMNS,)
+    assert read == [tuple(text or "" for text in row) for row in expected]
