@@ -45,6 +45,7 @@ from tests.support.hostile_rows import (
     LAST_INSTANT,
     MONDAY,
     SCHEMA,
+    TYPES,
     WITH_NUL,
     arrow_table,
     draft,
@@ -77,7 +78,6 @@ models:
     ops: {+schema: ops, +materialized: view}
 """
 SELECTED = ", ".join(COLUMNS)
-TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
 DECLARED = [{"name": name, "data_type": data_type} for name, data_type in zip(COLUMNS, TYPES, strict=True)]
 STAGING = f"select {SELECTED} from {{{{ source('shop', 'events') }}}}"
 MODEL = f"""

@@ -79,6 +79,8 @@ SCHEMA = pa.schema(
     ]
 )
 COLUMNS = SCHEMA.names
+# As Spark names them.
+TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
 
 # 2020-W53: its last days are in January 2021.
 MONDAY = datetime(2020, 12, 28, tzinfo=UTC)

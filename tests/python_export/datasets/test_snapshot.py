@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
 from python_export.datasets.snapshot import require_week
-from tests.support.hostile_rows import DATASET, arrow_table, current_source, hostile_rows
+from tests.support.hostile_rows import COLUMNS, DATASET, TYPES, arrow_table, current_source, hostile_rows
 
 
 def test_what_is_exported_was_tested_for_the_week(catalog: Catalog) -> None:
@@ -31,16 +31,7 @@ def test_what_is_exported_was_tested_for_the_week(catalog: Catalog) -> None:
     table.append(rows)
     source = require_week(catalog, DATASET, week)
     assert source.snapshot_id == tested
-    assert [(column.name, column.type) for column in source.columns] == [
-        ("event_id", "bigint"),
-        ("event_at", "timestamp"),
-        ("note", "string"),
-        ("amount", "decimal(12,2)"),
-        ("tiny", "decimal(38,10)"),
-        ("quantity", "int"),
-        ("sold_on", "date"),
-        ("is_gift", "boolean"),
-    ]
+    assert [(column.name, column.type) for column in source.columns] == [*zip(COLUMNS, TYPES, strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,10 @@ from python_export.publishing.manifest import File, FileColumn, Manifest, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import Target, digest
-from tests.support.hostile_rows import COLUMNS, SCHEMA, draft, hostile_rows, right_lines
+from tests.support.hostile_rows import COLUMNS, SCHEMA, TYPES, cell, draft, hostile_rows, right_lines
 from tests.support.versions import publish_file, tree, without_folders
 
 ALL = ("csv.gz", "parquet", "xlsx")
-TYPES = ("bigint", "timestamp", "string", "decimal(12,2)", "decimal(38,10)", "int", "date", "boolean")
 STEM = "events_2020-W53_v1"
 CELL = 32_767
 AT = "2020-12-28T12:34:56.789Z"
@@ -53,6 +52,15 @@ def table_rows() -> list[tuple]:
 
 def sheet(file: Path) -> list[list]:
     return load_workbook(str(file)).get_sheet_by_index(0).to_python(skip_empty_area=False)
+
+
+def cells(directory: Path, types: dict[str, str], *lines: str) -> list[list]:
+    """Return the cells of the spreadsheet of a CSV that has columns of these types and these lines."""
+    csv = directory / f"{STEM}.csv"
+    csv.write_text("\n".join([",".join(types), *lines, ""]))
+    columns = [FileColumn(name, column_type, 0) for name, column_type in types.items()]
+    formats.write(csv, replace(described(len(lines)), columns=columns), ["xlsx"], directory / "scratch")
+    return sheet(directory / f"{STEM}.xlsx")[1:]
 
 
 def test_two_writes_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +118,7 @@ def test_a_missing_library_of_a_format_has_no_remedy(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_text_is_no_markup_of_a_spreadsheet(tmp_path: Path, note: str) -> None:
-    manifest = replace(described(1), columns=[FileColumn("note", "string", 0)])
-    csv = tmp_path / f"{STEM}.csv"
-    csv.write_text("note\n" + '"' + note.replace('"', '""') + '"\n')
-    formats.write(csv, manifest, ["xlsx"], tmp_path / "scratch")
-    assert sheet(tmp_path / f"{STEM}.xlsx") == [["note"], [note]]
+    assert cells(tmp_path, {"note": "string"}, cell(note)) == [[note]]
     with zipfile.ZipFile(tmp_path / f"{STEM}.xlsx") as book:
         assert b"<f>" not in book.read("xl/worksheets/sheet1.xml")
 
@@ -150,7 +154,7 @@ def test_a_spreadsheet_has_typed_cells_and_no_formula(tmp_path: Path) -> None:
 
 
 def test_digits_that_a_spreadsheet_would_round_are_text(tmp_path: Path) -> None:
-    cells = {
+    numbers = {
         "999999999999999.0000000000": 999_999_999_999_999.0,
         "-1234567890123456.0000000000": "-1234567890123456.0000000000",
         "1000000000000000000000000000.0000000001": "1000000000000000000000000000.0000000001",
@@ -159,25 +163,19 @@ def test_digits_that_a_spreadsheet_would_round_are_text(tmp_path: Path) -> None:
         "0.0000000000": 0.0,
         "": "",
     }
-    file = tmp_path / f"{STEM}.csv"
-    file.write_text("\n".join(["big,precise,at", *(f"1234567890123456,{cell},{AT}" for cell in cells), ""]))
     types = {"big": "bigint", "precise": "decimal(38,10)", "at": "timestamp"}
-    columns = [FileColumn(name, column_type, 0) for name, column_type in types.items()]
-    formats.write(file, replace(described(len(cells)), columns=columns), ["xlsx"], tmp_path / "scratch")
-    expected = [["1234567890123456", cell, datetime.fromisoformat(AT.removesuffix("Z"))] for cell in cells.values()]
-    assert sheet(tmp_path / f"{STEM}.xlsx")[1:] == expected
+    at = datetime.fromisoformat(AT.removesuffix("Z"))
+    expected = [["1234567890123456", number, at] for number in numbers.values()]
+    assert cells(tmp_path, types, *(f"1234567890123456,{text},{AT}" for text in numbers)) == expected
 
 
 def test_days_that_programs_count_differently_are_text(tmp_path: Path) -> None:
     days = [date(1899, 12, 31), date(1900, 1, 1), date(1900, 2, 28), date(1900, 3, 1), date(1900, 3, 2)]
-    manifest = replace(described(len(days)), columns=[FileColumn("day", "date", 0), FileColumn("at", "timestamp", 0)])
-    file = tmp_path / f"{STEM}.csv"
-    file.write_text("day,at\n" + "".join(f"{day},{day}T23:59:59.000Z\n" for day in days))
-    formats.write(file, manifest, ["xlsx"], tmp_path / "scratch")
-    cells = sheet(tmp_path / f"{STEM}.xlsx")[1:]
-    assert [day for day, _ in cells] == [*map(str, days[:3]), *days[3:]]
+    types = {"day": "date", "at": "timestamp"}
+    rows = cells(tmp_path, types, *(f"{day},{day}T23:59:59.000Z" for day in days))
+    assert [day for day, _ in rows] == [*map(str, days[:3]), *days[3:]]
     times = [datetime(day.year, day.month, day.day, 23, 59, 59) for day in days]
-    assert [at for _, at in cells] == [*map(str, times[:3]), *times[3:]]
+    assert [at for _, at in rows] == [*map(str, times[:3]), *times[3:]]
 
 
 def test_more_rows_than_a_sheet_has_are_in_several_files(tmp_path: Path) -> None:
