@@ -136,6 +136,10 @@ def test_a_mail_server_with_tls_and_a_login(site: Site, tmp_path: Path) -> None:
             {"LAKEHOUSE_WEBHOOK_URL": "https://host", "LAKEHOUSE_WEBHOOK_TOKEN": "one\n"},
             "LAKEHOUSE_WEBHOOK_TOKEN holds characters that cannot be sent",
         ),
+        *(
+            ({"LAKEHOUSE_EXPORT_EXPECTED_BY": text}, f"EXPECTED_BY is '{text}', which is not a time of the week")
+            for text in ("09:00", "Mon", "Mon 24:00", "Monday 9")
+        ),
     ],
 )
 def test_a_channel_that_cannot_work_is_refused(env: dict[str, str], words: str) -> None:

@@ -4,7 +4,6 @@ import json
 import re
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -175,16 +174,3 @@ def test_a_damaged_manifest_gives_way_to_the_version_before(offline_settings: Se
     damaged.write_text("{")
     index.write(target)
     assert index_of(target)[0]["datasets"] == {"events": [entry(first)]}
-
-
-def test_what_a_dead_run_left_half_written_is_deleted(offline_settings: Settings) -> None:
-    target = open_target(offline_settings)
-    publish_version(target, OLD, "a")
-    index.write(target)
-    for name in (".versions.json.0011aabb", ".index.html.0011aabb", ".others.json.0011aabb"):
-        (target.root / name).write_text("{")
-    target.clean(["events"])
-    assert len([*target.root.glob(".*aabb")]) == 3
-    target.clean(["events"], abandoned_after=timedelta(0))
-    assert [path.name for path in target.root.glob(".*aabb")] == [".others.json.0011aabb"]
-    assert {path.name for path in target.root.glob("[!.]*")} == {"events", *FILES}
