@@ -17,9 +17,9 @@ from python_dbt.pii import proof
 from python_dbt.pii.origins import origins
 from python_dev.analysts import freshness, main, page, public
 from python_export.datasets.dictionary import of_model
-from python_export.publishing.publish import publish
 from python_export.publishing.target import LocalTarget
 from tests.support.hostile_rows import draft
+from tests.support.versions import publish_file
 
 HOSTILE = "<script>alert('x')</script> & \"y\""
 
@@ -161,12 +161,8 @@ def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtMa
 def test_the_newest_version_is_shown_with_its_figures(compiled_project: DbtManifest, tmp_path: Path) -> None:
     target = LocalTarget(tmp_path / "exports")
     for week in ("2020-W52", "2020-W53"):
-        staged = tmp_path / week
-        staged.mkdir()
-        file = staged / "rows.csv"
-        file.write_text("a\n1\n")
         totals = {"line_amount": "1292817.70", "quantity": "15124"}
-        publish(target, file, replace(draft(week), dataset="order_lines", control_totals=totals), (), staged)
+        publish_file(target, "a\n1\n", replace(draft(week), dataset="order_lines", control_totals=totals))
     shown = "order_lines: 2020-W53, version 1, 1 rows, line_amount 1,292,817.70, quantity 15,124"
     assert shown in page("Shop", compiled_project, None, target)
 

@@ -14,10 +14,9 @@ from typing import Any
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_export.notify import index
-from python_export.publishing.publish import publish
 from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, open_target
-from tests.support.hostile_rows import draft
+from tests.support.versions import publish_content
 
 # A fork of a process that has imported everything already: a child costs no seconds.
 FORKS = multiprocessing.get_context("forkserver")
@@ -76,16 +75,6 @@ def leave_changes(target: Target, version: str) -> None:
     target.put(str(file.with_name("changes.csv")), b"change,note,changed_columns\nremoved,a,\n")
 
 
-def publish_content(target: Target, content: str) -> tuple[int, bool]:
-    """Publish a file without a lock, as a process on another machine does; return version and if it is new."""
-    directory = target.staging / f"{os.getpid()}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
-    (directory / "version").mkdir(parents=True)
-    staged = directory / "version" / "part-0.csv"
-    staged.write_text(content)
-    published = publish(target, staged, draft("2020-W53"), (), directory)
-    return published.manifest.version, not published.unchanged
-
-
 def publish_and_die(settings: Settings, content: str, kind: str, point: str) -> None:
     """Publish in a child that kills itself at a point."""
     kill_at(*POINTS[kind][point])
@@ -98,7 +87,8 @@ def publish_and_report(settings: Settings, content: str, begin: Any, connection:
     target = open_target(settings)
     begin.wait()
     try:
-        connection.send(publish_content(target, content))
+        version = publish_content(target, content)
+        connection.send((version.manifest.version, not version.unchanged))
     except UserError as error:
         connection.send(error.message)
 

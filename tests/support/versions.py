@@ -20,15 +20,16 @@ def stage(target: Target, content: str) -> Path:
     """Return a file that is alone in its directory, ready to be published."""
     staged = target.staging / secrets.token_hex(4) / "part-0.csv"
     staged.parent.mkdir(parents=True)
-    staged.write_text(content)
+    staged.write_bytes(content.encode())
     return staged
 
 
 def publish_file(
     target: Target, content: str, manifest: Manifest, fields: Iterable[Field] = (), **options: Any
 ) -> Published:
-    """Publish a file of this content, which a manifest describes."""
-    return publish(target, stage(target, content), manifest, fields, target.staging / "scratch", **options)
+    """Publish a file of this content, which a manifest describes, without a lock, as another machine does."""
+    staged = stage(target, content)
+    return publish(target, staged, manifest, fields, staged.parent.with_suffix(".scratch"), **options)
 
 
 def publish_content(target: Target, content: str, week: str = "2020-W53", restated: str | None = None) -> Published:

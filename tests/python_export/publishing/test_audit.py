@@ -26,7 +26,7 @@ from python_export.csv.facts import measure
 from python_export.datasets.snapshot import Source
 from python_export.notify import index, outbox
 from python_export.publishing.manifest import Manifest
-from python_export.publishing.publish import build_manifest, publish, withdraw
+from python_export.publishing.publish import build_manifest, withdraw
 from python_export.publishing.target import digest, open_target
 from python_export.publishing.versions import source_snapshot, tag_name, tag_snapshot
 from python_export.variables import Channels
@@ -43,6 +43,7 @@ from tests.support.hostile_rows import (
 from tests.support.in_process import Command
 from tests.support.publishing import unlock
 from tests.support.seeds import seeds
+from tests.support.versions import publish_file
 
 WEEK = IsoWeek(2020, 53)
 ROWS = len(hostile_rows())
@@ -53,12 +54,9 @@ FORMATS = ("csv.gz", "parquet", "xlsx")
 
 def publish_lines(settings: Settings, table: Source, lines: list[str], formats: Collection[str] = ()) -> Manifest:
     target = open_target(settings)
-    staged = target.staging / str(table.snapshot_id) / "part-0.csv"
-    staged.parent.mkdir(parents=True)
-    staged.write_bytes(("\n".join(lines) + "\n").encode())
     draft = build_manifest(table, WEEK, measure(table, target.staging / "scratch"))
-    scratch = target.staging / "scratch"
-    manifest = publish(target, staged, draft, table.dataset.fields, scratch, other_formats=formats).manifest
+    content = "\n".join([*lines, ""])
+    manifest = publish_file(target, content, draft, table.dataset.fields, other_formats=formats).manifest
     index.write(target)
     return manifest
 

@@ -18,10 +18,10 @@ from tests.support.publishing import (
     POINTS,
     publish_and_die,
     publish_and_report,
-    publish_content,
     read_all_the_while,
     start,
 )
+from tests.support.versions import publish_content
 
 pytestmark = pytest.mark.stack
 
@@ -72,7 +72,8 @@ def test_a_publication_killed_at_any_step_is_complete_or_missing(
         # The next run needs no help: same content, one version, and the pointer is right.
         with staging(target.staging):
             target.clean(["events"])
-        assert publish_content(target, content) == (number, not is_there), point
+        version = publish_content(target, content)
+        assert (version.manifest.version, version.unchanged) == (number, is_there), point
         pointer = json.loads(target.read("events/latest.json"))
         assert pointer["version"] == published(target)[-1].version == number, point
         index.write(target)

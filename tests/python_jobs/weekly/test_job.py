@@ -32,10 +32,10 @@ from python_export.readiness.issues import Withheld
 from python_jobs.weekly import cli, history, job
 from python_jobs.weekly.steps import STEPS, Job
 from tests.support.hostile_rows import draft
-from tests.support.publishing import publish_content
 from tests.support.race import until
 from tests.support.services.mail_server import dead_smtp, mail_server, text_of
 from tests.support.small_project import write_manifest
+from tests.support.versions import publish_content
 
 WEEK = IsoWeek(2020, 53)
 
