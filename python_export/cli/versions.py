@@ -22,7 +22,7 @@ from python_export.notify import index, outbox, page
 from python_export.notify.deliver import notify
 from python_export.notify.messages import report_path
 from python_export.publishing import hold, late
-from python_export.publishing.audit import CheckResult, audit, audit_pointer
+from python_export.publishing.audit import CheckResult, audit
 from python_export.publishing.difference import difference
 from python_export.publishing.manifest import Manifest, ManifestError, paths, published, readable
 from python_export.publishing.target import Target, open_target
@@ -73,7 +73,6 @@ def verify(
             except UserError as error:
                 issues.append(error.message)
             results.append(CheckResult(f"{manifest.path} written again", tuple(issues)))
-    results += [audit_pointer(target, name) for name in sorted({path.split("/")[0] for path in chosen})]
     results += index.audit(target)
     failed = [result for result in results if result.issues]
     if as_json:

@@ -1,17 +1,18 @@
 """Writes versions.json for programs and index.html for people: the current versions of all datasets of an export root.
 
-Both are functions of the manifests, so a run repairs what a dead one has left, and `export verify` can compare them.
+They and each latest.json are functions of the manifests, so a run repairs what a dead one has left, and `export verify`
+can compare them.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import chain
 
 from python_export.notify.messages import TEMPLATES
 from python_export.publishing.audit import CheckResult
-from python_export.publishing.layout import FEED, INDEX, READS_AT_ONCE
+from python_export.publishing.layout import FEED, INDEX, LATEST, READS_AT_ONCE
 from python_export.publishing.manifest import Manifest, outdated, paths, readable
 from python_export.publishing.publish import point_to_newest, pointer
 from python_export.publishing.target import Target
@@ -23,7 +24,9 @@ FORMAT = 1
 def write(target: Target) -> list[Manifest]:
     """Write the files that differ from what is published; return the listed manifests."""
     listed = current(target)
-    for path, content in _differing(target, listed):
+    for path, content in _files(target, listed).items():
+        if _content(target, path) == content:
+            continue
         if path in (FEED, INDEX):
             target.put(path, content)
         else:
@@ -32,10 +35,10 @@ def write(target: Target) -> list[Manifest]:
 
 
 def audit(target: Target) -> list[CheckResult]:
-    """Verify that both files list what is published."""
-    differing = [path for path, _ in _differing(target, current(target))]
+    """Verify that the files, and the pointer of each dataset, list what is published."""
     issue = "it is missing or does not list what is published; the next export writes it again"
-    return [CheckResult(path, (issue,) if path in differing else ()) for path in (FEED, INDEX)]
+    files = _files(target, current(target))
+    return [CheckResult(path, () if _content(target, path) == right else (issue,)) for path, right in files.items()]
 
 
 def current(target: Target) -> list[Manifest]:
@@ -59,17 +62,17 @@ def current(target: Target) -> list[Manifest]:
         return sorted(chain(*pool.map(newest, by_week.values())), key=lambda manifest: manifest.dataset)
 
 
-def _differing(target: Target, listed: Sequence[Manifest]) -> Iterator[tuple[str, bytes]]:
-    """Yield path and right content of each file that is missing or has another content."""
-    once = {one.dataset: one for one in reversed(listed) if one.small_groups and not one.withdrawn}
-    pointers = [(f"{name}/latest.json", pointer(one, listed)) for name, one in once.items()]
-    for path, text in ((FEED, _feed(listed)), (INDEX, _page(listed)), *pointers):
-        try:
-            is_right = target.read(path) == text.encode()
-        except OSError:
-            is_right = False
-        if not is_right:
-            yield path, text.encode()
+def _files(target: Target, listed: Sequence[Manifest]) -> dict[str, bytes]:
+    """Return the right content of each file by its path; empty for one that must be missing."""
+    pointers = {f"{name}/{LATEST}": pointer(target, name) for name in sorted({one.dataset for one in listed})}
+    return {**pointers, FEED: _feed(listed).encode(), INDEX: _page(listed).encode()}
+
+
+def _content(target: Target, path: str) -> bytes:
+    try:
+        return target.read(path)
+    except OSError:
+        return b""
 
 
 def _feed(listed: Sequence[Manifest]) -> str:

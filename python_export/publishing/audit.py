@@ -6,7 +6,6 @@ at the snapshot that the file was made from; the other formats are compared with
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,15 +23,15 @@ from python_export.csv.facts import measure
 from python_export.datasets import dictionary
 from python_export.publishing import formats
 from python_export.publishing.layout import CHANGES
-from python_export.publishing.manifest import File, Manifest, Withdrawn, newest, paths, published, read
-from python_export.publishing.publish import build_manifest, changes_after, data_files, neighbours, pointer
+from python_export.publishing.manifest import File, Manifest, Withdrawn, read
+from python_export.publishing.publish import build_manifest, changes_after, data_files
 from python_export.publishing.target import Target, digest
 from python_export.publishing.versions import SnapshotErasedError, source_snapshot
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What is wrong with a version, or with the pointer of a dataset; nothing if there are no issues.
+    """What is wrong with a version, or with a file that lists versions; nothing if there are no issues.
 
     `note` is what should be known all the same.
     """
@@ -78,29 +77,6 @@ def _withdrawn(target: Target, manifest: Manifest, withdrawn: Withdrawn) -> Chec
     elif changes_after(target, manifest):
         issues.append(f"it is withdrawn, and {CHANGES} of the next version lists its keys: `export withdraw` it again")
     return CheckResult(manifest.path, tuple(issues), note)
-
-
-def audit_pointer(target: Target, dataset: str) -> CheckResult:
-    """Verify that latest.json of a dataset names its newest version."""
-    path = f"{dataset}/latest.json"
-    try:
-        named = json.loads(target.read(path))
-        named["dataset"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        if isinstance(error, FileNotFoundError) and _are_withdrawn(target, dataset):
-            return CheckResult(path, ())
-        return CheckResult(path, ("it is missing or damaged; the next export writes it again",))
-    version = newest(target, dataset)
-    if version is None:
-        return CheckResult(path, ("no manifest of the versions that it might name can be read",))
-    if named != json.loads(pointer(version, neighbours(target, version))):
-        return CheckResult(path, (f"it does not name {version.path}; the next export writes it again",))
-    return CheckResult(path, ())
-
-
-def _are_withdrawn(target: Target, dataset: str) -> bool:
-    versions = published(target, dataset, with_withdrawn=True)
-    return len(versions) == len(paths(target, [dataset])) > 0 and all(version.withdrawn for version in versions)
 
 
 def _files(manifest: Manifest, path: str, files: Mapping[str, Path], scratch: Path) -> list[str]:

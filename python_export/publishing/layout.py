@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 MANIFEST = "manifest.json"
+LATEST = "latest.json"
 REPORTS = "reports"
 FEED, INDEX = "versions.json", "index.html"
 # Keys of the version before, which releases before 0.7 wrote beside a version.

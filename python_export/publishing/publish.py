@@ -22,7 +22,7 @@ from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source
 from python_export.publishing import formats
 from python_export.publishing.difference import ComparisonError, difference
-from python_export.publishing.layout import CHANGES, MANIFEST
+from python_export.publishing.layout import CHANGES, LATEST, MANIFEST
 from python_export.publishing.manifest import (
     FORMULA_GUARD,
     DamagedManifestError,
@@ -33,8 +33,8 @@ from python_export.publishing.manifest import (
     newest,
     outdated,
     paths,
+    published,
     read,
-    readable,
 )
 from python_export.publishing.target import Target, digest
 
@@ -75,12 +75,12 @@ def publish(
         UserError: another export has published other content first, or a newer release has published the week.
     """
     sha256 = digest(staged)
-    published = paths(target, [draft.dataset], draft.week)
+    versions = paths(target, [draft.dataset], draft.week)
     before = None
-    if published:
+    if versions:
         # A damaged one does not hold up the new one.
         with suppress(DamagedManifestError):
-            before = read(target, published[-1])
+            before = read(target, versions[-1])
     if before and before.sha256 == sha256 and not before.withdrawn:
         tag_snapshot(before)
         return unchanged(target, before)
@@ -91,7 +91,7 @@ def publish(
         )
     draft = review(replace(draft, sha256=sha256))
 
-    supersedes = int(published[-1].rpartition("/v")[2]) if published else None
+    supersedes = int(versions[-1].rpartition("/v")[2]) if versions else None
     version = (supersedes or 0) + 1
     manifest = replace(
         draft,
@@ -100,7 +100,7 @@ def publish(
         file=f"{target.folder()}{draft.dataset}_{draft.week}_v{version}.csv",
         bytes=staged.stat().st_size,
     )
-    if published:
+    if versions:
         manifest = _with_difference(target, before, manifest, staged, scratch)
     if draft.restated:
         manifest = replace(manifest, reason=f"restated, {manifest.reason}: {draft.restated}")
@@ -186,13 +186,15 @@ def point_to_newest(target: Target, dataset: str) -> None:
 
     Where nothing is left it is deleted.
     """
-    pointed_to = None
-    if newest(target, dataset) is None:
-        target.delete(f"{dataset}/latest.json")
+    path = f"{dataset}/{LATEST}"
+    written: bytes | None = None
     # Another machine may have published meanwhile, and pointed to it before this one did.
-    while (manifest := newest(target, dataset)) and manifest != pointed_to:
-        target.put(f"{dataset}/latest.json", pointer(manifest, neighbours(target, manifest)).encode())
-        pointed_to = manifest
+    while (content := pointer(target, dataset)) != written:
+        if content:
+            target.put(path, content)
+        else:
+            target.delete(path)
+        written = content
 
 
 def put_contract(target: Target, dataset: Dataset) -> None:
@@ -204,14 +206,12 @@ def put_contract(target: Target, dataset: Dataset) -> None:
     target.put(path, content)
 
 
-def neighbours(target: Target, manifest: Manifest) -> Iterable[Manifest]:
-    """Return the versions of a week that can make its one version of a dataset outdated."""
-    return readable(target, paths(target, week=manifest.week) if manifest.small_groups else ())
-
-
-def pointer(manifest: Manifest, listed: Iterable[Manifest]) -> str:
-    """Return the content of latest.json, with `outdated` if `listed` versions have later data."""
-    reason = outdated(manifest, listed)
+def pointer(target: Target, dataset: str) -> bytes:
+    """Return the content of latest.json, with `outdated` if the week has later data; empty where no version is left."""
+    manifest = newest(target, dataset)
+    if manifest is None:
+        return b""
+    reason = outdated(manifest, published(target, week=manifest.week)) if manifest.small_groups else ""
     content = {
         "dataset": manifest.dataset,
         "week": manifest.week,
@@ -220,7 +220,7 @@ def pointer(manifest: Manifest, listed: Iterable[Manifest]) -> str:
         "manifest": f"{manifest.week}/v{manifest.version}/{MANIFEST}",
         "sha256": manifest.sha256,
     } | ({"outdated": reason} if reason else {})
-    return json.dumps(content, indent=2) + "\n"
+    return f"{json.dumps(content, indent=2)}\n".encode()
 
 
 def withdraw(target: Target, path: str, reason: str) -> None:
