@@ -23,7 +23,7 @@ from python_export.notify import page
 from python_export.notify.deliver import notify, only_run
 from python_export.notify.exported import Exported
 from python_export.publishing import hold, late
-from python_export.publishing.manifest import Manifest, ManifestError, paths, readable
+from python_export.publishing.manifest import Manifest, paths, read_all
 from python_export.publishing.target import open_target
 from python_export.readiness.completeness import last_week
 from python_export.run import Exporter
@@ -134,9 +134,8 @@ def list_versions(
 ) -> None:
     """List every published version, the newest of a week last."""
     target = open_target(from_environment())
-    unreadable: list[ManifestError] = []
-    chosen = paths(target, datasets, week)
-    manifests = [*readable(target, chosen, unreadable, with_withdrawn=True)]
+    by_path, unreadable = read_all(target, paths(target, datasets, week))
+    manifests = [*by_path.values()]
     for unknown in {*(datasets or ())} - {manifest.dataset for manifest in manifests} if not unreadable else ():
         raise UserError(
             f"Nothing of {unknown}{f' {week}' if week else ''} is published under {target.address('')}",
@@ -147,9 +146,10 @@ def list_versions(
     else:
         _print_versions(manifests)
     if unreadable:
+        errors = [*unreadable.values()]
         raise UserError(
-            f"{len(unreadable)} versions are not in this list: {'; '.join(error.message for error in unreadable)}",
-            unreadable[0].remedy,
+            f"{len(errors)} versions are not in this list: {'; '.join(error.message for error in errors)}",
+            errors[0].remedy,
         )
 
 

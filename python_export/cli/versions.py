@@ -24,7 +24,7 @@ from python_export.notify.messages import report_path
 from python_export.publishing import hold, late
 from python_export.publishing.audit import CheckResult, audit
 from python_export.publishing.difference import difference
-from python_export.publishing.manifest import Manifest, ManifestError, paths, published, readable
+from python_export.publishing.manifest import Manifest, paths, published, read_all, readable
 from python_export.publishing.target import Target, open_target
 from python_export.publishing.versions import remove_version, rewrite
 from python_export.readiness import decision
@@ -67,6 +67,8 @@ def verify(
             results.append(audit(target, catalog, path, Path(scratch)))
     if rewrite_to:
         for manifest in readable(target, chosen):
+            if manifest.withdrawn:
+                continue
             issues: list[str] = []
             try:
                 rewrite(catalog, target, manifest, rewrite_to)
@@ -196,8 +198,7 @@ def expire(
         weeks = {(name, week) for name, week, _ in (path.split("/") for path in old)}
         late.record_figures(catalog, target, weeks, late.figures(catalog), are_expired=True)
         outbox.drop(catalog, [outbox.key_of(target, path) for path in old])
-        unreadable: list[ManifestError] = []
-        manifests = {path: one for path in old for one in readable(target, [path], unreadable, with_withdrawn=True)}
+        manifests, unreadable = read_all(target, old)
         left = [path.split("/") for path in paths(target) if path not in manifests]
         # Before the versions: of a week without one nothing would name the report to the next run.
         for week in {week for _, week in weeks} - {week for _, week, _ in left}:
@@ -211,7 +212,7 @@ def expire(
     _print_paths([*manifests], as_json)
     if unreadable:
         raise UserError(
-            ", ".join(error.message for error in unreadable),
+            ", ".join(error.message for error in unreadable.values()),
             "Restore what is damaged, or delete it; use a newer release for its versions",
         )
 

@@ -52,7 +52,7 @@ def current(target: Target) -> list[Manifest]:
 
     def newest(versions: list[str]) -> list[Manifest]:
         manifests = []
-        for manifest in readable(target, versions, with_withdrawn=True):
+        for manifest in readable(target, versions):
             manifests.append(manifest)
             if not manifest.withdrawn:
                 break

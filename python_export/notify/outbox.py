@@ -83,9 +83,9 @@ def record_versions(
     published again with other content is a new one, so it loses the row that it had.
     """
     now = datetime.now(UTC)
-    all_read = {key_of(target, path): one for path, one in read_all(target, paths(target)).items()}
-    manifests = {key: one for key, one in all_read.items() if isinstance(one, Manifest)}
-    damaged = {key: one for key, one in all_read.items() if isinstance(one, ManifestError)}
+    by_path, errors = read_all(target, paths(target))
+    manifests = {key_of(target, path): manifest for path, manifest in by_path.items()}
+    damaged = {key_of(target, path): error for path, error in errors.items()}
 
     def record(before: dict[str, Entry]) -> dict[str, Entry]:
         rows = dict(before)

@@ -1,8 +1,9 @@
 """The content of manifest.json, and the manifests of the versions that readers see."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, field
 from typing import Annotated
 
@@ -182,41 +183,30 @@ def published(
 
     Without those that cannot be read and, by default, those that are withdrawn.
     """
-    manifests = read_all(target, paths(target, [dataset] if dataset else None, week)).values()
-    return [one for one in manifests if isinstance(one, Manifest) and (with_withdrawn or not one.withdrawn)]
+    manifests, _ = read_all(target, paths(target, [dataset] if dataset else None, week))
+    return [one for one in manifests.values() if with_withdrawn or not one.withdrawn]
 
 
-def read_all(target: Target, versions: Iterable[str]) -> dict[str, Manifest | ManifestError]:
+def read_all(target: Target, versions: Collection[str]) -> tuple[dict[str, Manifest], dict[str, ManifestError]]:
     """Return the manifests of versions by their paths, in that order, and the error of each that cannot be read."""
 
-    def manifest_or_error(path: str) -> tuple[str, Manifest | ManifestError]:
+    def manifest_or_error(path: str) -> Manifest | ManifestError:
         try:
-            return path, read(target, path)
+            return read(target, path)
         except ManifestError as error:
-            return path, error
+            return error
 
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-        return dict(pool.map(manifest_or_error, versions))
+        by_path = dict(zip(versions, pool.map(manifest_or_error, versions), strict=True))
+    manifests = {path: one for path, one in by_path.items() if isinstance(one, Manifest)}
+    return manifests, {path: one for path, one in by_path.items() if isinstance(one, ManifestError)}
 
 
-def readable(
-    target: Target,
-    versions: Iterable[str],
-    unreadable: list[ManifestError] | None = None,
-    with_withdrawn: bool = False,
-) -> Iterator[Manifest]:
-    """Yield the manifests of versions by their paths, one by one, without the same ones as `published`.
-
-    `unreadable` gets the error of each that cannot be read.
-    """
+def readable(target: Target, versions: Iterable[str]) -> Iterator[Manifest]:
+    """Yield the manifests of versions by their paths, one by one, without those that cannot be read."""
     for path in versions:
-        try:
-            manifest = read(target, path)
-            if with_withdrawn or not manifest.withdrawn:
-                yield manifest
-        except ManifestError as error:
-            if unreadable is not None:
-                unreadable.append(error)
+        with suppress(ManifestError):
+            yield read(target, path)
 
 
 def next_delivery(target: Target, week: str) -> str:
@@ -230,7 +220,8 @@ def newest(target: Target, dataset: str, week: str | None = None) -> Manifest | 
 
     What was withdrawn does not count.
     """
-    return next(readable(target, reversed(paths(target, [dataset], week))), None)
+    manifests = readable(target, reversed(paths(target, [dataset], week)))
+    return next((manifest for manifest in manifests if not manifest.withdrawn), None)
 
 
 def read(target: Target, path: str) -> Manifest:

@@ -28,7 +28,7 @@ from python_export.publishing.manifest import (
     paths,
     published,
     read,
-    readable,
+    read_all,
 )
 from python_export.publishing.publish import Published, put_contract
 from python_export.publishing.s3_target import CONDITIONAL, S3Target
@@ -196,9 +196,8 @@ def test_what_others_keep_under_the_root_is_no_version(target: Target) -> None:
     ):
         target.put(foreign, b"{}")
     assert [*target.versions()] == [*target.versions("events/")] == [path]
-    unreadable: list[ManifestError] = []
-    assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == [path]
-    assert unreadable == []
+    manifests, unreadable = read_all(target, paths(target))
+    assert ([*manifests], unreadable) == ([path], {})
 
 
 def test_a_stack_is_wiped_with_all_that_it_has_published(
@@ -438,9 +437,9 @@ def test_a_damaged_manifest_costs_its_version_and_no_other(
     publish_content(target, "note\na\n")
     overwrite(target, "events/2020-W53/v1/manifest.json", damaged)
 
-    unreadable: list[ManifestError] = []
-    assert [manifest.path for manifest in readable(target, paths(target), unreadable)] == ["events/2020-W52/v1"]
-    assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable[0].message
+    manifests, unreadable = read_all(target, paths(target))
+    assert [*manifests] == ["events/2020-W52/v1"]
+    assert "events/2020-W53/v1/manifest.json is missing or damaged" in unreadable["events/2020-W53/v1"].message
     result = export(offline_settings, "list")
     assert "2020-W52" in result.output
     assert "1 versions are not in this list: " in str(result.exception)
@@ -480,9 +479,9 @@ def test_a_manifest_of_a_newer_release_is_damaged(local: Target) -> None:
     assert publish_content(local, "note\na\n").unchanged
 
     overwrite(local, f"{path}/manifest.json", json.dumps(written | {"manifest_format": 2}).encode())
-    unreadable: list[ManifestError] = []
-    assert [*readable(local, paths(local), unreadable)] == []
-    assert "was written by a newer release" in unreadable[0].message
+    manifests, unreadable = read_all(local, paths(local))
+    assert manifests == {}
+    assert "was written by a newer release" in unreadable[path].message
     with pytest.raises(UserError, match="was written by a newer release"):
         publish_content(local, "note\nb\n")
 
