@@ -62,10 +62,10 @@ class S3Target(Layout):
         """Return the s3:// URL of a path."""
         return f"s3://{self.bucket}/{self._key(path)}"
 
-    def versions(self, under: str = "") -> dict[str, datetime]:
-        """Return the versions that have a manifest, and when it was written."""
-        manifests = ((*path.rpartition("/"), written) for path, written in self._objects(under))
-        return {path: written for path, _, name, written in manifests if name == MANIFEST and VERSION.fullmatch(path)}
+    def versions(self, under: str = "") -> list[str]:
+        """Return the versions that have a manifest."""
+        files = (path.rpartition("/") for path, _ in self._objects(under))
+        return [path for path, _, name in files if name == MANIFEST and VERSION.fullmatch(path)]
 
     def files(self, path: str) -> list[str]:
         """Return the objects of a version, of any upload."""

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -43,17 +43,14 @@ class LocalTarget(Layout):
         """Return where people find a path."""
         return str(self.root / path)
 
-    def versions(self, under: str = "") -> dict[str, datetime]:
-        """Return the versions that readers see, or those under `<dataset>/`, and when each was written or withdrawn.
+    def versions(self, under: str = "") -> list[str]:
+        """Return the versions that readers see, or those under `<dataset>/`.
 
         Files that others keep under the root are not versions.
         """
         # What other runs have in staging may vanish under a walk.
-        return {
-            name: datetime.fromtimestamp(path.stat().st_ctime, UTC)
-            for path in self.root.glob(f"{under or '[!.]*/'}*/v*")
-            if VERSION.fullmatch(name := str(path.relative_to(self.root)))
-        }
+        names = (str(path.relative_to(self.root)) for path in self.root.glob(f"{under or '[!.]*/'}*/v*"))
+        return [name for name in names if VERSION.fullmatch(name)]
 
     def files(self, path: str) -> list[str]:
         """Return the files of a version."""
