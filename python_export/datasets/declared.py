@@ -74,9 +74,9 @@ class Export:
 EXPORT = TypeAdapter(Export)
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """One export model.
+@dataclass(frozen=True, kw_only=True)
+class Dataset(Export):
+    """One export model, with what it declares; `formats` without CSV, which every dataset has.
 
     `key` identifies a row; `order_by` is the total order of the file (ascending, nulls first) and contains the key.
     `quarantined` and `late` are the events that the week lacks, and those that came after its end. `lineage` names what
@@ -86,31 +86,19 @@ class Dataset:
     its event time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
     pseudonym, as it is or behind a channel's name and a dash. `suppressed` is the column that marks rows whose group is
     too small to be shown: such a dataset is published once per week, because two versions reveal small groups by their
-    difference. `description` is the model's. `formats` are those besides CSV, `hold` the factors by which figures may
-    be off the weeks before.
+    difference. `description` is the model's. `hold` are the factors by which figures may be off the weeks before.
     """
 
     name: str
     model: str
     table: str
-    key: tuple[str, ...]
-    order_by: tuple[str, ...]
     topics: tuple[Topic, ...]
     fields: tuple[dictionary.Field, ...] = ()
-    quarantined: tuple[Events, ...] = ()
-    late: tuple[Events, ...] = ()
     unscanned: Mapping[str, str] = field(default_factory=dict)
-    audience: str = ""
     description: str = ""
     lineage: frozenset[str] = frozenset()
-    totals_by: tuple[str, ...] = ()
     week_column: str | None = None
-    at: str | None = None
     persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    suppressed: str | None = None
-    formats: tuple[str, ...] = ()
-    display: ReportSpec = field(default_factory=ReportSpec)
-    hold: Mapping[str, Decimal] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
