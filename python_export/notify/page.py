@@ -35,6 +35,7 @@ from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
+from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest, outdated, published
 from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target
@@ -85,7 +86,8 @@ def write_missing(settings: Settings, catalog: Catalog, listed: Collection[Manif
         UserError: Spark could not count.
     """
     target = open_target(settings)
-    weeks = sorted(week for week in {manifest.week for manifest in listed} if not _has_report(target, week))
+    reports = target.files(REPORTS)
+    weeks = sorted(week for week in {manifest.week for manifest in listed} if report_path(week) not in reports)
     notices = [notice for week in weeks for notice in outbox.notices(catalog, target, week)]
     return write(settings, weeks, listed, notices)
 
@@ -102,13 +104,6 @@ def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
     for path in versions:
         withdraw_version(target, path, reason)
         log.info("%s is withdrawn", target.address(path))
-
-
-def _has_report(target: Target, week: str) -> bool:
-    try:
-        return bool(target.read(report_path(week)))
-    except FileNotFoundError:
-        return False
 
 
 def write(
@@ -151,13 +146,14 @@ def _write(
     charts = {name: of_dataset.chart for name, of_dataset in report_specs.items() if of_dataset.chart}
     versions = published(target, week=str(week))
     by_week = {(one.dataset, one.week): one for one in (*listed, *versions) if not one.withdrawn}
+    before = _weeks(week)[-1 - WEEKS_OF_MEAN : -1]
     announced = [
         announcement(
             target,
             version,
             by_week.get((version.dataset, str(week.minus(1)))),
             report_specs,
-            [by_week[before] for earlier in _mean_of(week) if (before := (version.dataset, str(earlier))) in by_week],
+            [one for past in before if (one := by_week.get((version.dataset, str(past))))],
         )
         for version in versions
     ]
@@ -223,10 +219,6 @@ def _headlines(
 
 def _weeks(week: IsoWeek) -> list[IsoWeek]:
     return [week.minus(weeks) for weeks in reversed(range(WEEKS))]
-
-
-def _mean_of(week: IsoWeek) -> list[IsoWeek]:
-    return _weeks(week)[-1 - WEEKS_OF_MEAN : -1]
 
 
 def _groups(versions: Versions, dataset: str, chart: Chart, week: IsoWeek) -> list[Group] | None:

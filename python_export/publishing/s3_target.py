@@ -68,7 +68,7 @@ class S3Target(Layout):
         return [path for path, _, name in files if name == MANIFEST and VERSION.fullmatch(path)]
 
     def files(self, path: str) -> list[str]:
-        """Return the objects of a version, of any upload."""
+        """Return the objects of a version, of any upload, or of another directory."""
         return [file for file, _ in self._objects(f"{path}/")]
 
     def read(self, path: str) -> bytes:

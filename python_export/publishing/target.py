@@ -53,7 +53,7 @@ class LocalTarget(Layout):
         return [name for name in names if VERSION.fullmatch(name)]
 
     def files(self, path: str) -> list[str]:
-        """Return the files of a version."""
+        """Return the files of a version, or of another directory."""
         return [str(file.relative_to(self.root)) for file in (self.root / path).glob("*")]
 
     def read(self, path: str) -> bytes:
