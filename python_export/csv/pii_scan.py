@@ -10,7 +10,7 @@ are a number alone, of every type, are compared with the others of their column,
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from python_export.csv.csv_file import name, one_row, reading, rows_of
 from python_export.csv.numbers import IS_ARTICLE, Check, is_luhn, kinds
 from python_export.csv.snapshot_rows import load_table, row_hash
 from python_export.csv.write import cell_text
-from python_export.datasets.snapshot import Source, TableColumn
+from python_export.datasets.snapshot import Source
 
 ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
 DIGITS = "(?:([0-9]{13,19})|[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})"
@@ -72,7 +72,7 @@ def withhold(source: Source, scratch: Path) -> Source:
     ) as database:
         load_table(database, source)
         (rows,) = one_row(database, "select count(*) from snapshot_rows")
-        reasons = suspects(database, source.columns, source.dataset.unscanned, row_hash(source))
+        reasons = _suspects(database, source)
     counts = dict(Counter(reasons.values()))
     if len(reasons) > SQL_LIMIT or (len(reasons) > ROWS_LIMIT and len(reasons) > SHARE_LIMIT * rows):
         raise UserError(
@@ -126,27 +126,23 @@ def exclude_rows_missing_from(file: Path, source: Source, withheld: Mapping[str,
     return replace(source, without=frozenset(row for (row,) in rows), withheld=dict(withheld))
 
 
-def suspects(
-    database: duckdb.DuckDBPyConnection, columns: Iterable[TableColumn], unscanned: Collection[str], row: str
-) -> dict[str, str]:
-    """Return why rows of `snapshot_rows` may hold personal data, by the SQL `row` that names each."""
+def _suspects(database: duckdb.DuckDBPyConnection, source: Source) -> dict[str, str]:
+    """Return why rows of `snapshot_rows` may hold personal data, by the hash that names each."""
     reasons: dict[str, str] = {}
-    for reason, cell, condition, check in _suspicions(database, columns, unscanned):
-        sql = f"select {row}, {cell} from snapshot_rows where {condition}"
+    for reason, cell, condition, check in _suspicions(database, source):
+        sql = f"select {row_hash(source)}, {cell} from snapshot_rows where {condition}"
         for row_key, text in database.execute(sql, _used(sql)).fetchall():
             if check(text):
                 reasons.setdefault(row_key, reason)
     return reasons
 
 
-def _suspicions(
-    database: duckdb.DuckDBPyConnection, columns: Iterable[TableColumn], unscanned: Collection[str]
-) -> Iterator[tuple[str, str, str, Check]]:
+def _suspicions(database: duckdb.DuckDBPyConnection, source: Source) -> Iterator[tuple[str, str, str, Check]]:
     """Yield reason, SQL of a cell and of a condition, and the cell's check, for what a look at all columns finds."""
     possible = []
-    for column in columns:
+    for column in source.columns:
         cell = f"snapshot_rows.{name(column.name)}"
-        if column.name not in unscanned and (column.is_text or column.is_numeric):
+        if column.name not in source.dataset.unscanned and (column.is_text or column.is_numeric):
             conditions = TEXT_CONDITIONS if column.is_text else {}
             possible += [(kind, column, cell, condition.format(cell)) for kind, condition in conditions.items()]
             number = NUMBER.format(cell, f"strlen({cell}) >= 9" if column.is_text else f"{cell} >= 1e8")
