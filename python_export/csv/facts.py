@@ -82,7 +82,20 @@ def measure(source: Source, scratch: Path) -> Facts:
             issues.append("pseudonyms of more than one version of the masking key")
         if issues:
             raise UserError(f"{dataset} is not published: {'; '.join(issues)}", "Correct the model, and build it again")
-        return _facts(database, source, measured)
+        rows = measured["rows"][""]
+        return Facts(
+            rows=rows,
+            nulls={column: rows - cells for column, cells in measured["cells"].items()},
+            control_totals=measured["total"],
+            formula_escaped=measured["guarded"],
+            long_cells=measured["long"],
+            nul_removed={column: cells for column, cells in measured["nul"].items() if cells},
+            suppressed=measured["suppressed"].get(""),
+            key_version=measured["first key"].get(""),
+            withheld=dict(source.withheld),
+            totals_by=_totals_by(database, source),
+            k_anonymity=k_anonymity(database, source),
+        )
 
 
 def _measure(database: duckdb.DuckDBPyConnection, source: Source) -> Figures:
@@ -134,23 +147,6 @@ def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
     in_week = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
     (count,) = one_row(database, f"select count(*) filter (({in_week}) is not true) from snapshot_rows")
     return [f"{count} rows are outside {week}"] if count else []
-
-
-def _facts(database: duckdb.DuckDBPyConnection, source: Source, measured: Figures) -> Facts:
-    rows = measured["rows"][""]
-    return Facts(
-        rows=rows,
-        nulls={column: rows - cells for column, cells in measured["cells"].items()},
-        control_totals=measured["total"],
-        formula_escaped=measured["guarded"],
-        long_cells=measured["long"],
-        nul_removed={column: cells for column, cells in measured["nul"].items() if cells},
-        suppressed=measured["suppressed"].get(""),
-        key_version=measured["first key"].get(""),
-        withheld=dict(source.withheld),
-        totals_by=_totals_by(database, source),
-        k_anonymity=k_anonymity(database, source),
-    )
 
 
 def _is_long(cell: str) -> str:

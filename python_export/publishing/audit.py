@@ -118,17 +118,13 @@ def _workbooks(
 
 def _dictionary(target: Target, manifest: Manifest, path: str) -> list[str]:
     try:
-        content = target.read(_companion(manifest, path, dictionary.FILE)).decode()
+        content = target.read(str(PurePosixPath(path, manifest.file).with_name(dictionary.FILE))).decode()
         described = [(row.get("name"), row.get("type")) for row in csv.DictReader(io.StringIO(content))]
     except (OSError, ValueError, csv.Error):
         return [f"{dictionary.FILE} is missing or damaged"]
     if described != [(column.name, column.type) for column in manifest.columns]:
         return [f"{dictionary.FILE} does not have the file's columns"]
     return []
-
-
-def _companion(manifest: Manifest, path: str, name: str) -> str:
-    return str(PurePosixPath(path, manifest.file).with_name(name))
 
 
 def _figures(manifest: Manifest, file: Path) -> list[str]:
