@@ -106,8 +106,8 @@
 {% endmacro %}
 
 
-{# Have CTE `bounds` of a model's SQL span the batches of a run. The upper bounds matter: Spark may evaluate a slice twice
-   while a batch lands. #}
+{# Have CTE `bounds` of a model's SQL span the batches of a run. The upper bounds matter: Spark may evaluate a slice
+   twice while a batch lands. #}
 {% macro set_bounds(sql, unread, rebuilds) %}
     {% if unread.upstreams and bounds() not in sql %}
         {% do exceptions.raise_compiler_error(
