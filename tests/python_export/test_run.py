@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,7 @@ from python_common.errors import DeadlineError, UserError
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt.project import Project
+from python_dbt.run import event_of
 from python_export.cli import versions
 from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app
@@ -224,9 +226,9 @@ def parse(project: Project) -> None:
 def dbt_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the exporter start dbt as `run_dbt` does."""
 
-    def run(command: list[str], directory: Path, env: dict[str, str], allowed: float) -> tuple[int | None, str]:
+    def run(command: list[str], directory: Path, env: dict[str, str], allowed: float) -> tuple[int, list[Any]]:
         finished = forked.dbt(command[1:], directory, env, allowed)
-        return finished.returncode, finished.stdout
+        return finished.returncode, [event for line in finished.stdout.splitlines() if (event := event_of(line))]
 
     monkeypatch.setattr("python_dbt.run._run", run)
 
