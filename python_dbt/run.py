@@ -235,6 +235,6 @@ def errors(events: Iterable[dict[str, Any]]) -> list[str]:
     lines = []
     for event in events:
         if key := WHY_FAILED.get(event["info"]["name"]):
-            node = event["data"].get("node_info", {}).get("node_name")
-            lines.append(f"{node}: {_why(event['data'][key])}" if node else _why(event["data"][key]))
+            node, why = event["data"].get("node_info", {}).get("node_name"), _why(event["data"][key])
+            lines.append(f"{node}: {why}" if node else why)
     return list(dict.fromkeys(lines))
