@@ -3,10 +3,10 @@
     that it comes from, or a list of models. A model of strategy affected_keys in that list means the tables that it
     follows itself, up to the batches that it has read: a run may have left it out.
 
-    Such a model has a CTE `bounds`, whose SQL is the same in every run: the materialization sets the bounds of the run in
-    its session (set_bounds in macros/incremental/watermark.sql), and without them, as in `dbt show`, it spans all
-    batches. To Spark they are literals (lakehouse_bound in python_common/spark/classes/LakehouseExtensions.java), which
-    replace the scalar subqueries when it plans, so Iceberg prunes files by them.
+    Such a model reads what is changed_in() a table, or in_new_batches(), whose SQL is the same in every run: the
+    materialization sets the bounds of the run in its session (set_bounds in macros/incremental/watermark.sql), and
+    without them, as in `dbt show`, all batches are read. To Spark they are literals (lakehouse_bound in
+    python_common/spark/classes/LakehouseExtensions.java), so Iceberg prunes files by them.
 #}
 
 
@@ -18,7 +18,7 @@
 {% endmacro %}
 
 
-{# The tables that a model follows: the prefix of their columns in `bounds`, the table with their rows, for a source
+{# The tables that a model follows: the prefix of their bounds, the table with their rows, for a source
    is_source, and for a table that another model follows `reader`, the table of that model. #}
 {% macro followed_by(node) %}
     {% set followed = [] %}
@@ -49,33 +49,21 @@
 {% endmacro %}
 
 
-{# The query of CTE `bounds`: of each followed table the batches after one and until one, and of a source the first day
-   of new rows. #}
-{% macro bounds() -%}
-    {%- set columns = [] -%}
-    {%- for followed in (followed_by(model) if execute and model.resource_type != 'unit_test' else []) -%}
-        {%- do columns.append(bound(followed.name ~ '_after', '0', 'bigint')) -%}
-        {%- do columns.append(bound(followed.name ~ '_until', '9223372036854775807', 'bigint')) -%}
-        {%- if followed.is_source -%}
-            {%- do columns.append(bound(followed.name ~ '_since', '1970-01-01', 'timestamp')) -%}
-        {%- endif -%}
-    {%- endfor -%}
-    {%- do columns.append(bound('is_rebuild', 'true', 'boolean')) -%}
-    select
-        {{ columns | join(',\n        ') }}
-{%- endmacro %}
-
-
 {% macro bound(name, default, type) -%}
-    cast(lakehouse_bound('{{ model.name if execute else 'model' }}.{{ name }}', '{{ default }}') as {{ type }}) as {{ name }}
+    cast(lakehouse_bound('{{ name }}', '{{ default }}') as {{ type }})
 {%- endmacro %}
 
 
 {# The predicate that a row of a followed table is in a batch that the model has not read. #}
 {% macro changed_in(relation) -%}
     {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
-    ingest_batch > (select bounds.{{ relation.identifier }}_after from bounds)
-        and ingest_batch <= (select bounds.{{ relation.identifier }}_until from bounds)
+    {%- if execute and relation.identifier not in followed_by(model) | map(attribute='name') | list -%}
+        {%- do exceptions.raise_compiler_error(
+            model.name ~ ' reads what changed in ' ~ relation.identifier ~ '. Name that in its config follows.'
+        ) -%}
+    {%- endif -%}
+    ingest_batch > {{ bound(relation.identifier ~ '_after', '0', 'bigint') }}
+        and ingest_batch <= {{ bound(relation.identifier ~ '_until', '9223372036854775807', 'bigint') }}
 {%- endmacro %}
 
 
@@ -84,12 +72,18 @@
     {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
     {%- set source = (followed_by(model) | first).table if execute else {'identifier': 'source'} -%}
     {{ changed_in(source) }}
-        and ingested_at >= (select bounds.{{ source.identifier }}_since from bounds)
+        and ingested_at >= {{ bound(source.identifier ~ '_since', '1970-01-01', 'timestamp') }}
 {%- endmacro %}
 
 
-{# The predicate that limits a CTE to the keys in CTE `affected`; true where the table is rebuilt. #}
+{# The predicate that limits a CTE to the keys in CTE `affected`; true where the table is rebuilt. Spark expects as many
+   keys as the tables have rows that they come from, and would sort each table: a run tells it if they are few. #}
 {% macro in_affected(column, key=none) -%}
     {%- if execute and model.resource_type == 'unit_test' %}{{ return('true') }}{% endif -%}
-    ({{ column }} in (select affected.{{ key or column }} from affected) or (select bounds.is_rebuild from bounds))
+    {%- set few, keys = bound('are_few', 'false', 'boolean'), 'affected.' ~ (key or column) ~ ' from affected' -%}
+    (
+        ({{ column }} in (select /*+ broadcast(affected) */ {{ keys }}) and {{ few }})
+        or ({{ column }} in (select {{ keys }}) and not {{ few }})
+        or {{ bound('is_rebuild', 'true', 'boolean') }}
+    )
 {%- endmacro %}

@@ -42,9 +42,12 @@
     {% if not is_new and unread.is_continued and unread.upstreams and not unread.exist %}
         {% call noop_statement('main', 'no new batches') %}{% endcall %}
     {% else %}
-        {% do set_bounds(sql, unread, rebuilds) %}
-        {# at its first run, and not when its table has grown #}
-        {% if strategy == 'affected_keys' %}{% do require_affected(sql) %}{% endif %}
+        {% do set_bounds(unread, rebuilds) %}
+        {% if strategy == 'affected_keys' %}
+            {# at its first run, and not when its table has grown #}
+            {% do require_affected() %}
+            {% if not rebuilds %}{% do set_bounds(unread, rebuilds, are_few()) %}{% endif %}
+        {% endif %}
         {% set sql = require_columns(sql, none if rebuilds else this) %}
         {% if model.config.meta.export %}{% do record_provenance() %}{% endif %}
         {% if rebuilds %}

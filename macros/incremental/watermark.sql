@@ -106,25 +106,19 @@
 {% endmacro %}
 
 
-{# Have CTE `bounds` of a model's SQL span the batches of a run. The upper bounds matter: Spark may evaluate a slice
-   twice while a batch lands. #}
-{% macro set_bounds(sql, unread, rebuilds) %}
-    {% if unread.upstreams and bounds() not in sql %}
-        {% do exceptions.raise_compiler_error(
-            model.name ~ ' follows tables and has no CTE bounds. Start it with `bounds as ({{ bounds() }})`.'
-        ) %}
-    {% endif %}
-    {% set run_bounds = {model.name ~ '.is_rebuild': rebuilds} %}
+{# Have the model's SQL read the batches of this run. The upper bounds matter: Spark may evaluate a slice twice while a
+   batch lands. #}
+{% macro set_bounds(unread, rebuilds, are_few=false) %}
+    {% set run_bounds = {'is_rebuild': rebuilds, 'are_few': are_few} %}
     {% for upstream in unread.upstreams %}
-        {% set prefix = model.name ~ '.' ~ upstream.name %}
         {# no key is affected where all rows are computed #}
         {% set after = upstream.until if config.get('incremental_strategy') == 'affected_keys' else 0 %}
         {% do run_bounds.update({
-            prefix ~ '_after': after if rebuilds else upstream.read,
-            prefix ~ '_until': upstream.until,
+            upstream.name ~ '_after': after if rebuilds else upstream.read,
+            upstream.name ~ '_until': upstream.until,
         }) %}
         {% if upstream.read and upstream.since and not rebuilds %}
-            {% do run_bounds.update({prefix ~ '_since': upstream.since}) %}
+            {% do run_bounds.update({upstream.name ~ '_since': upstream.since}) %}
         {% endif %}
     {% endfor %}
     {% do run_query('set `lakehouse.bounds`=`' ~ tojson(run_bounds) ~ '`') %}

@@ -14,7 +14,7 @@
 {% macro node_states() %}
     {% do return(graph.setdefault('node_states ' ~ invocation_id, {
         'is_noting': false, 'is_skipping': false, 'engine': '', 'key_version': '', 'passed': none,
-        'stored': {}, 'views': [], 'described': {}, 'written': [], 'notes': {}, 'unchanged': {},
+        'stored': {}, 'views': [], 'described': {}, 'written': [], 'notes': {}, 'unchanged': {}, 'affected': {},
     })) %}
 {% endmacro %}
 

@@ -6,14 +6,9 @@
     partition_by='truncate(7, paid_week)',
 ) }}
 
-with bounds as (
+with affected as (
 
-    {{ bounds() }}
-
-),
-
-affected as (
-
+    {% call affected_keys() %}
     select order_id
     from {{ ref('int_payments_masked') }}
     where {{ changed_in(ref('int_payments_masked')) }}
@@ -21,6 +16,7 @@ affected as (
     select order_id
     from {{ ref('int_orders_deduplicated') }}
     where {{ changed_in(ref('int_orders_deduplicated')) }}
+    {% endcall %}
 
 ),
 

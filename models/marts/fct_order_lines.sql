@@ -13,57 +13,49 @@
     (ref('int_shop_order_lines_priced'), 'order_line_key'),
 ] %}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
-affected_order_items as (
-
-    {{ affected_order_items() }}
-
-),
-
 -- store orders with all their lines, and web shop lines one by one
-affected as (
+with affected as (
 
+    {% call affected_keys() %}
     select concat('store-', store_order_key) as record_key
     from {{ ref('int_store_orders_masked') }}
     where {{ changed_in(ref('int_store_orders_masked')) }}
     union all
     select concat('shop-', order_item_id) as record_key
-    from affected_order_items
+    from (
+        {{ affected_order_items() }}
+    )
+    {% endcall %}
 
 ),
 
 order_lines as (
 
     {% for lines, key in lines_of_channels %}
-        select
-            order_line_key,
-            order_key,
-            {{ key }} as record_key,
-            line_number,
-            channel_spelling,
-            store_id,
-            region_id,
-            coupon_code,
-            product_key,
-            product_id,
-            category,
-            quantity,
-            unit_price,
-            line_amount,
-            customer_key,
-            key_version,
-            ordered_at,
-            is_event_time_valid
-        from {{ lines }}
-        where {{ in_affected(key, 'record_key') }}
-        {% if not loop.last %}
-            union all
-        {% endif %}
+    select
+        order_line_key,
+        order_key,
+        {{ key }} as record_key,
+        line_number,
+        channel_spelling,
+        store_id,
+        region_id,
+        coupon_code,
+        product_key,
+        product_id,
+        category,
+        quantity,
+        unit_price,
+        line_amount,
+        customer_key,
+        key_version,
+        ordered_at,
+        is_event_time_valid
+    from {{ lines }}
+    where {{ in_affected(key, 'record_key') }}
+    {% if not loop.last %}
+    union all
+    {% endif %}
     {% endfor %}
 
 ),

@@ -6,38 +6,34 @@
     partition_by='truncate(7, ordered_week)',
 ) }}
 
-with bounds as (
+with affected as (
 
-    {{ bounds() }}
+    {% call affected_keys() %}
+    with affected_addresses as (
 
-),
+        select address_id
+        from {{ ref('int_addresses_masked') }}
+        where {{ changed_in(ref('int_addresses_masked')) }}
 
-affected_addresses as (
+    ),
 
-    select address_id
-    from {{ ref('int_addresses_masked') }}
-    where {{ changed_in(ref('int_addresses_masked')) }}
+    affected_customers as (
 
-),
+        select customer_id
+        from {{ ref('int_customers_masked') }}
+        where
+            {{ changed_in(ref('int_customers_masked')) }}
+            or shipping_address_id in (select affected_addresses.address_id from affected_addresses)
+            or billing_address_id in (select affected_addresses.address_id from affected_addresses)
 
-affected_customers as (
-
-    select customer_id
-    from {{ ref('int_customers_masked') }}
-    where
-        {{ changed_in(ref('int_customers_masked')) }}
-        or shipping_address_id in (select affected_addresses.address_id from affected_addresses)
-        or billing_address_id in (select affected_addresses.address_id from affected_addresses)
-
-),
-
-affected as (
+    )
 
     {{ affected_order_items() }}
     union
     select order_item_id
     from {{ ref('int_order_items_priced') }}
     where customer_id in (select affected_customers.customer_id from affected_customers)
+    {% endcall %}
 
 ),
 

@@ -6,17 +6,13 @@
     partition_by='truncate(7, traded_week)',
 ) }}
 
-with bounds as (
+with affected as (
 
-    {{ bounds() }}
-
-),
-
-affected as (
-
+    {% call affected_keys() %}
     select trade_key
     from {{ ref('int_trades_masked') }}
     where {{ changed_in(ref('int_trades_masked')) }}
+    {% endcall %}
 
 ),
 

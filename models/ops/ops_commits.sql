@@ -5,13 +5,7 @@
 -- depends_on: {{ source(topic.source, topic.table) }}
 {% endcall %}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
-commits as (
+with commits as (
 
     {% call(topic, table, is_new) every_bronze_table() %}
     select

@@ -7,13 +7,7 @@
     on_schema_change='append_new_columns',
 ) }}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
-commits as (
+with commits as (
 
     select * from {{ ref('ops_commits') }}
 

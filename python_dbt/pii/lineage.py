@@ -74,7 +74,7 @@ ROWS = ("where", "group", "having", "qualify", "order", "sort", "cluster", "dist
 
 
 def _select(node: exp.Select, scope: Scope) -> Relation:
-    _only(node, "with_", "expressions", "distinct", "from_", "joins", "laterals", *ROWS)
+    _only(node, "with_", "hint", "expressions", "distinct", "from_", "joins", "laterals", *ROWS)
     inner = Scope(scope.tables, outer=scope)
     indirect = NONE
     if node.args.get("from_"):

@@ -13,7 +13,7 @@ from sqlglot import Token, TokenType, exp
 UNKNOWN = (exp.Anonymous, exp.AnonymousAggFunc)
 # Functions whose value depends on their arguments alone; that of lakehouse_bound is a batch, a day or a flag.
 BUILT_IN = {"lakehouse_bound", "try_sum", "xxhash64"}
-OUTSIDE = (exp.QueryTransform, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Command, exp.Hint)
+OUTSIDE = (exp.QueryTransform, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Command)
 
 
 class UnsupportedSql(Exception):

@@ -109,7 +109,7 @@ def stored_behind(nodes: Nodes, name: str) -> set[str]:
 
 def bounded_by(node: dict[str, Any]) -> set[str]:
     """Return the tables, by their alias, whose new batches a model reads by its SQL."""
-    return set(re.findall(r"select bounds\.(\w+)_after from bounds", node["compiled_code"]))
+    return set(re.findall(r"lakehouse_bound\('(\w+)_after'", node["compiled_code"]))
 
 
 def followed_by(nodes: Nodes, name: str) -> dict[str, set[str]]:
@@ -258,14 +258,21 @@ def test_reconciliation_is_tested_where_all_that_it_compares_was_built(tmp_path:
     assert compared == {"older": "false", "built": "true"}
 
 
-def test_a_model_that_follows_a_table_without_notes_is_refused(tmp_path: Path) -> None:
-    """It would never see a new batch."""
+@pytest.mark.parametrize(
+    ("follows", "message"),
+    [
+        ("['stored']", "later follows stored, which keeps no note of what it has read"),
+        ("[]", "later reads what changed in stored. Name that in its config follows."),
+    ],
+)
+def test_a_model_whose_bounds_no_run_would_set_is_refused(tmp_path: Path, follows: str, message: str) -> None:
+    """It would never see a new batch, or always all."""
     write_small_project(tmp_path)
-    config = "materialized='incremental', incremental_strategy='rebuild_if_changed', follows=['stored']"
+    config = f"materialized='incremental', incremental_strategy='rebuild_if_changed', follows={follows}"
     (tmp_path / "models" / "stored.sql").write_text("{{ config(materialized='table') }} select 1 as id")
     (tmp_path / "models" / "later.sql").write_text(
-        f"{{{{ config({config}) }}}} with bounds as ({{{{ bounds() }}}}) select id from {{{{ ref('stored') }}}}"
+        f"{{{{ config({config}) }}}} select id from {{{{ ref('stored') }}}} where {{{{ changed_in(ref('stored')) }}}}"
     )
     options = ("--no-introspect", "--no-populate-cache", "--select", "later")
     refused = run_dbt("compile", *options, directory=tmp_path, LAKEHOUSE_THRIFT_PORT="1")
-    assert "later follows stored, which keeps no note of what it has read" in " ".join(refused.stdout.split())
+    assert message in " ".join(refused.stdout.split())

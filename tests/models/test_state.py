@@ -40,8 +40,7 @@ PROJECT = {
         from {{ ref('staging') }}""",
     "sold.sql": """
         {{ config(CONFIG'earliest', unique_key='id', order_by=['ingest_batch'], follows='sources') }}
-        with bounds as ({{ bounds() }}),
-        ranked as (
+        with ranked as (
             select *, {{ earliest_of('id', ['ingest_batch', 'amount']) }} as rank_in_key
             from {{ ref('masked') }} where {{ in_new_batches() }}
         )

@@ -14,14 +14,8 @@
     partition_by='bucket(16, order_item_id)',
 ) }}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
 -- of each partition the last change, at the greatest time of the key there
-changes as (
+with changes as (
 
     select
         order_item_id,

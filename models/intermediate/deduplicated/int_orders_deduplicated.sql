@@ -16,14 +16,8 @@
     partition_by='bucket(16, order_id)',
 ) }}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
 -- of each partition the last change, at the greatest time of the key there
-changes as (
+with changes as (
 
     select
         order_id,

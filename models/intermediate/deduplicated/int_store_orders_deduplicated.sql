@@ -8,14 +8,8 @@
     partition_by='bucket(16, store_order_key)',
 ) }}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
 -- an invalid time is no time to be the earliest by
-ranked as (
+with ranked as (
 
     select
         *,

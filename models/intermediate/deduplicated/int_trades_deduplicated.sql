@@ -6,13 +6,7 @@
     partition_by='bucket(16, trade_key)',
 ) }}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
-ranked as (
+with ranked as (
 
     select
         *,

@@ -6,15 +6,11 @@
     partition_by='bucket(16, order_item_id)',
 ) }}
 
-with bounds as (
+with affected as (
 
-    {{ bounds() }}
-
-),
-
-affected as (
-
+    {% call affected_keys() %}
     {{ affected_order_items('order_item_id, order_id') }}
+    {% endcall %}
 
 ),
 

@@ -1,12 +1,6 @@
 {{ config(unique_key='version_key', incremental_strategy='rebuild_if_changed') }}
 
-with bounds as (
-
-    {{ bounds() }}
-
-),
-
-changes as (
+with changes as (
 
     select
         *,

@@ -44,6 +44,7 @@ GUESSED = (
 """Each person's value hooks each guess of it: they are one value where the guess is right."""
 LEAKS = {
     "alias": f"select email as contact {PEOPLE}",
+    "hint": f"select /*+ broadcast(people) */ email as contact {PEOPLE}",
     "case": f"select case when email like 'a%' then 1 else 0 end as flag {PEOPLE}",
     "concat": f"select concat('mail:', email) as note {PEOPLE}",
     "struct": f"select named_struct('e', email).e as note {PEOPLE}",
@@ -161,6 +162,7 @@ CLEAN = {
     "a column and a function of one name": "select year(seen_at) as year, size(split(country, ',')) as tags"
     " from (select seen_at, country, tags from deduplicated.people)",
     "group and order by position": f"select country, count(*) as people {PEOPLE} group by 1 order by 2 desc",
+    "hint": f"select /*+ broadcast(people) */ person_id {PEOPLE}",
     "pruned in a cte": f"with a as (select * {PEOPLE}) select person_id from a",
 }
 UNSUPPORTED = {
@@ -168,7 +170,6 @@ UNSUPPORTED = {
     "unknown column": f"select nickname {PEOPLE}",
     "no SQL": "select select from",
     "natural join": "select order_id from marts.orders natural join (select email as note from deduplicated.people)",
-    "hint": f"select /*+ broadcast(email) */ person_id {PEOPLE}",
     "name in a text": f"select identifier('email') as note {PEOPLE}",
     "relation in a text": "select email from identifier('deduplicated.people')",
     "name with a dot": "select order_id from `marts.orders`",

@@ -7,15 +7,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 QUERY = """
-    with bounds as (
-        select
-            cast(lakehouse_bound('model.after', '0') as bigint) as after,
-            cast(lakehouse_bound('model.since', '1970-01-01') as timestamp) as since,
-            cast(lakehouse_bound('model.is_rebuild', 'true') as boolean) as is_rebuild
-    )
     select id from bounded.rows
-    where batch > (select bounds.after from bounds) and landed_at >= (select bounds.since from bounds)
-        and (id in (select max(id) from bounded.rows) or (select bounds.is_rebuild from bounds))
+    where batch > cast(lakehouse_bound('after', '0') as bigint)
+        and landed_at >= cast(lakehouse_bound('since', '1970-01-01') as timestamp)
+        and (id in (select max(id) from bounded.rows) or cast(lakehouse_bound('is_rebuild', 'true') as boolean))
 """
 
 
@@ -35,8 +30,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def bounded(session: SparkSession, **bounds: object) -> DataFrame:
-    named = {f"model.{name}": value for name, value in bounds.items()}
-    session.sql(f"set `lakehouse.bounds`=`{json.dumps(named)}`")
+    session.sql(f"set `lakehouse.bounds`=`{json.dumps(bounds)}`")
     return session.sql(QUERY)
 
 
@@ -67,7 +61,7 @@ def test_a_flag_of_the_session_leaves_a_condition_out(session: SparkSession) -> 
     assert {row.id for row in bounded(session, is_rebuild=False).collect()} == {2}
 
 
-@pytest.mark.parametrize("arguments", ["'model.after'", "'model.after', null", "'model.after', id", "1, 2, 3"])
+@pytest.mark.parametrize("arguments", ["'after'", "'after', null", "'after', id", "1, 2, 3"])
 def test_other_arguments_than_two_texts_are_accepted(session: SparkSession, arguments: str) -> None:
     with pytest.raises(PySparkException, match="lakehouse_bound"):
         session.sql(f"select lakehouse_bound({arguments}) from bounded.rows").collect()
