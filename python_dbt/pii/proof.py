@@ -172,9 +172,7 @@ def counted(lineage: Lineage) -> Iterator[Issue]:
     """Yield the counts in manifests whose SQL, in an export's yml, asks for a classified column."""
     by_name = {node.name: node for node in lineage.manifest.nodes.values()}
     for node in lineage.manifest.nodes.values():
-        export = node.meta.get("export", {})
-        counts = [(kind, events) for kind in ("quarantined", "late") for events in export.get(kind, ())]
-        for kind, events in counts:
+        for events in node.meta.get("export", {}).get("counts", ()):
             source = by_name.get(events["from"])
             if source is None or source.unique_id not in lineage.relations:
                 continue
@@ -187,9 +185,7 @@ def counted(lineage: Lineage) -> Iterator[Issue]:
             except UnsupportedSql as reason:
                 asked = [f"SQL that cannot be followed: {reason}"]
             if asked:
-                yield Issue(
-                    f"{node.name} counts as {kind} by {', '.join(asked)}", "Ask for columns without personal data"
-                )
+                yield Issue(f"{node.name} counts events by {', '.join(asked)}", "Ask for columns without personal data")
 
 
 def _raw(node: Node, reached: Mapping[Flow, set[str]]) -> Iterator[Issue]:

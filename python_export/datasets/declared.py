@@ -43,7 +43,7 @@ class Topic:
 class Events:
     """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any.
 
-    They are counted by the SQL `by`. Of late events the time in column `seen_at` is not before the week's end.
+    They are counted by the SQL `by`. With `seen_at` they are late: that time is not before the week's end.
     """
 
     model: Annotated[str, Field(alias="from")]
@@ -51,20 +51,17 @@ class Events:
     at: str
     where: str = ""
     by: str = ""
-    seen_at: str = "kafka_timestamp"
+    seen_at: str | None = None
 
 
-@declaration(frozen=True, kw_only=True)
+@declaration(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Export:
-    """The config.meta.export of a model; models/meta.schema.json explains the keys, and lint refuses others."""
+    """The config.meta.export of a model; models/meta.schema.json explains the keys."""
 
     key: Annotated[tuple[str, ...], Field(min_length=1)]
     order_by: tuple[str, ...]
-    quarantined: tuple[Events, ...] = ()
-    late: tuple[Events, ...] = ()
+    counts: tuple[Events, ...] = ()
     audience: str = ""
-    totals_by: tuple[str, ...] = ()
-    at: str | None = None
     suppressed: str | None = None
     formats: tuple[Format, ...] = ()
     display: ReportSpec = ReportSpec()
@@ -79,11 +76,11 @@ class Dataset(Export):
     """One export model, with what it declares; `formats` without CSV, which every dataset has.
 
     `key` identifies a row; `order_by` is the total order of the file (ascending, nulls first) and contains the key.
-    `quarantined` and `late` are the events that the week lacks, and those that came after its end. `lineage` names what
-    file and manifest come from: topics, and dbt's nodes by unique id, this model too. The manifest has totals
-    by the values of each column in `totals_by`. `unscanned` are the columns that the search for personal data skips,
-    with the reason. `week_column` has the week of a row, None if the table holds one week; `at` is the column of
-    its event time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
+    `counts` are the events that the week lacks, or that came after its end. `lineage` names what file and manifest come
+    from: topics, and dbt's nodes by unique id, this model too. The manifest has totals by the values of each column in
+    `totals_by`, that of the chart. `unscanned` are the columns that the search for personal data skips, with the
+    reason. `week_column` has the week of a row, None if the table holds one week; `at` is the column of its event time,
+    dbt's config event_time. `persons` are the columns that identify a row's person, with the kinds of persons: by id or
     pseudonym, as it is or behind a channel's name and a dash. `suppressed` is the column that marks rows whose group is
     too small to be shown: such a dataset is published once per week, because two versions reveal small groups by their
     difference. `description` is the model's. `hold` are the factors by which figures may be off the weeks before.
@@ -98,12 +95,14 @@ class Dataset(Export):
     description: str = ""
     lineage: frozenset[str] = frozenset()
     week_column: str | None = None
+    at: str | None = None
+    totals_by: tuple[str, ...] = ()
     persons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
         """The models that file and manifest are read from."""
-        return (self.model, *(events.model for events in (*self.quarantined, *self.late)))
+        return (self.model, *(events.model for events in self.counts))
 
 
 def load(project: Project) -> dict[str, Dataset]:
@@ -157,12 +156,11 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
         )
     ancestors = manifest.ancestors(node.unique_id)
     topics = [_topic(source) for source in manifest.landed if source.unique_id in ancestors]
-    counted = {events.model: _counted(manifest, node, events.model) for events in (*export.quarantined, *export.late)}
+    counted = {events.model: _counted(manifest, node, events.model) for events in export.counts}
     declared = {one.name: getattr(export, one.name) for one in fields(Export)} | {
-        kind: tuple(replace(events, table=counted[events.model].table) for events in getattr(export, kind))
-        for kind in ("quarantined", "late")
+        "counts": tuple(replace(events, table=counted[events.model].table) for events in export.counts),
+        "formats": tuple(form for form in FORMATS[1:] if form in export.formats),
     }
-    declared["formats"] = tuple(form for form in FORMATS[1:] if form in export.formats)
     return Dataset(
         **declared,
         name=node.name.removeprefix(PREFIX),
@@ -181,6 +179,8 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
             ]
         ),
         week_column=node.partition_by,
+        at=node.config.get("event_time"),
+        totals_by=(export.display.chart.by,) if export.display.chart else (),
         persons={name: tuple(kinds) for name, column in node.columns.items() if (kinds := column.meta.get("subjects"))},
     )
 

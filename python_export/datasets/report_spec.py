@@ -23,7 +23,7 @@ class Headline:
 
 @dataclass(frozen=True, kw_only=True, config=KNOWN)
 class Chart:
-    """The totals `of` a column `by` the values of one in `totals_by`, over some weeks, and what readers call them."""
+    """The totals `of` a column `by` the values of another, over some weeks, and what readers call them."""
 
     by: str
     of: str

@@ -11,7 +11,7 @@ from pyhive import hive
 from python_common.errors import UserError
 from python_common.spark import spark_sql
 from python_common.weeks import IsoWeek
-from python_export.datasets.declared import Dataset, Events
+from python_export.datasets.declared import Dataset
 
 
 def week_counts(cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, warn: Callable[[str], None]) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def week_counts(cursor: hive.Cursor, dataset: Dataset, week: IsoWeek, warn: Call
     A count that fails is None, with a warning: files are published without it.
     """
     count = partial(_count, cursor, dataset, week, warn)
-    quarantined, late = count(dataset.quarantined), count(dataset.late, seen_from=week.end)
+    quarantined, late = count(is_late=False), count(is_late=True)
     return {
         "quarantined": None if quarantined is None else sum(quarantined.values()),
         "quarantined_by_reason": quarantined or {},
@@ -33,14 +33,14 @@ def _count(
     dataset: Dataset,
     week: IsoWeek,
     warn: Callable[[str], None],
-    declared: tuple[Events, ...],
-    seen_from: datetime | None = None,
+    is_late: bool,
 ) -> dict[str, int] | None:
     counts: Counter[str] = Counter()
+    declared = [events for events in dataset.counts if bool(events.seen_at) == is_late]
     for events in declared:
         conditions = [f"{events.at} >= {_timestamp(week.start)}", f"{events.at} < {_timestamp(week.end)}"]
         conditions += [f"({events.where})"] if events.where else []
-        conditions += [f"{events.seen_at} >= {_timestamp(seen_from)}"] if seen_from else []
+        conditions += [f"{events.seen_at} >= {_timestamp(week.end)}"] if is_late else []
         sql = (
             f"select coalesce(cast({events.by or 'null'} as string), 'other'), count(*)"
             f" from {spark_sql.relation(events.table)} where {' and '.join(conditions)} group by 1"

@@ -97,13 +97,13 @@ models:
           key: [event_id]
           order_by: [event_at, event_id]
           formats: [parquet, xlsx]
-          quarantined:
+          counts:
             - from: stg_shop__events
               at: event_at
               where: is_gift or event_at >= timestamp '2021-01-04'
               by: if(tiny is null, 'no tiny', null)
             - {from: stg_shop__events, at: event_at, where: not is_gift, by: "'no gift'"}
-          late: [{from: stg_shop__events, at: event_at, seen_at: event_at + interval 7 days, where: not is_gift}]
+            - {from: stg_shop__events, at: event_at, seen_at: event_at + interval 7 days, where: not is_gift}
     columns:
       - name: event_id
         data_type: bigint

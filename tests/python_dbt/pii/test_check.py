@@ -228,12 +228,12 @@ def export_of_a_restricted_schema(manifest: DbtManifest) -> None:
 
 def count_by_a_card_number(manifest: DbtManifest) -> None:
     export = model(manifest, "exp_weekly__completed_orders").meta["export"]
-    export["late"] = [{"from": "int_payments_deduplicated", "at": "paid_at", "where": "card_number like '4%'"}]
+    export["counts"] = [{"from": "int_payments_deduplicated", "at": "paid_at", "where": "card_number like '4%'"}]
 
 
 def reason_with_a_card_number(manifest: DbtManifest) -> None:
     export = model(manifest, "exp_weekly__completed_orders").meta["export"]
-    export["quarantined"].append({"from": "int_payments_deduplicated", "at": "paid_at", "by": "card_number"})
+    export["counts"].append({"from": "int_payments_deduplicated", "at": "paid_at", "by": "card_number"})
 
 
 def declassifying_staging_model(manifest: DbtManifest) -> None:
@@ -290,8 +290,8 @@ REFUSED = {
     sum_in_the_report: "int_customers_versions shows a sum of a restricted schema in the report",
     snapshot_key_that_computes: "weekly_figures_history computes (select max(email)",
     export_of_a_restricted_schema: "exp_weekly__order_lines is an export in the restricted schema deduplicated",
-    count_by_a_card_number: "exp_weekly__completed_orders counts as late by stg_payments__payments.card_number",
-    reason_with_a_card_number: "exp_weekly__completed_orders counts as quarantined by stg_payments__payments.card",
+    count_by_a_card_number: "exp_weekly__completed_orders counts events by stg_payments__payments.card_number",
+    reason_with_a_card_number: "exp_weekly__completed_orders counts events by stg_payments__payments.card",
     declassifying_staging_model: "stg_brokerage__trades.symbol is made of stg_shop__customers.customer_name, which has",
     raw_bytes_without_a_class: "stg_payments__payments.confirmation_code holds bronze.payments.kafka_raw_value, a",
     ids_without_subjects: "bronze.pizza_orders has the id of a user in customer.userid, and no subjects",

@@ -65,17 +65,20 @@ def test_what_a_model_declares_is_read(manifest: dict[str, Any]) -> None:
         suppressed="is_few",
         hold={"rows": 1.5, "id": 3},
         formats=["xlsx", "csv", "csv.gz", "parquet"],
-        late=[{"from": "fct_sales", "at": "sold_at", "where": "not is_valid"}],
+        counts=[{"from": "fct_sales", "at": "sold_at", "where": "not is_valid"}],
     )
+    manifest["nodes"]["model.p.exp_weekly__one"]["config"]["event_time"] = "at"
     datasets = declared.of_manifest(parsed(manifest))
     one, two = datasets.values()
     headline = Headline(place=1, figure="rows", label="Rows")
     assert one.display == ReportSpec(measures=("price",), headlines=(headline,))
     assert (one.suppressed, one.hold) == ("is_few", {"rows": Decimal("1.5"), "id": 3})
     assert one.formats == ("csv.gz", "parquet", "xlsx")
-    [late] = one.late
-    assert (late.model, late.table, late.at, late.where) == ("fct_sales", "marts.fct_sales", "sold_at", "not is_valid")
-    assert (two.display, two.suppressed, two.hold, two.formats, two.late) == (ReportSpec(), None, {}, (), ())
+    [of_sales] = one.counts
+    read = (of_sales.model, of_sales.table, of_sales.at, of_sales.where)
+    assert read == ("fct_sales", "marts.fct_sales", "sold_at", "not is_valid")
+    assert (one.at, two.at) == ("at", None)
+    assert (two.display, two.suppressed, two.hold, two.formats, two.counts) == (ReportSpec(), None, {}, (), ())
 
 
 @pytest.mark.parametrize(
@@ -86,10 +89,11 @@ def test_what_a_model_declares_is_read(manifest: dict[str, Any]) -> None:
         ("formats", ["xls"], "is wrong at formats.0"),
         ("hold", {"rows": 1}, "is wrong at hold.rows"),
         ("display", {"mesures": ["price"]}, "is wrong at display.mesures"),
-        ("quarantined", {"from": "fct_sales", "at": "sold_at"}, "is wrong at quarantined"),
-        ("quarantined", [{"at": "sold_at"}], "is wrong at quarantined.0.from"),
-        ("late", [{"from": "fct_sales", "at": "sold_at", "until": "now"}], "is wrong at late.0.until"),
-        ("late", [{"from": "fct_sale", "at": "sold_at"}], "counts events of fct_sale, which is no model"),
+        ("counts", {"from": "fct_sales", "at": "sold_at"}, "is wrong at counts"),
+        ("counts", [{"at": "sold_at"}], "is wrong at counts.0.from"),
+        ("counts", [{"from": "fct_sales", "at": "sold_at", "until": "now"}], "is wrong at counts.0.until"),
+        ("counts", [{"from": "fct_sale", "at": "sold_at"}], "counts events of fct_sale, which is no model"),
+        ("quarantined", [{"from": "fct_sales", "at": "sold_at"}], "is wrong at quarantined"),
     ],
 )
 def test_a_wrong_declaration_is_named(manifest: dict[str, Any], key: str, value: object, wrong: str) -> None:
