@@ -7,7 +7,7 @@
         {%- set export = node.config.meta.export -%}
         {%- set dataset = node.name.partition('__')[2] -%}
         {%- set origins, topics = lineage_of(node.unique_id) + [dataset], [] -%}
-        {%- for events in (export.quarantined or []) + (export.late or []) -%}
+        {%- for events in export.counts or [] -%}
             {%- do origins.append(['model', project_name, events.from] | join('.')) -%}
         {%- endfor -%}
         {%- for source in graph.sources.values() if source.unique_id in origins and source.config.meta.kafka -%}
