@@ -62,7 +62,7 @@ CHANGES = (
         "customer_name as",
     ),
     Change("suppressed group", "macros/is_suppressed.sql", "~ ' < ' ~", "~ ' <= ' ~"),
-    Change("format", f"{MARTS}/fct_order_lines.sql", "with bounds as (", "WITH\nbounds   AS ( -- batches", False),
+    Change("format", f"{MARTS}/fct_order_lines.sql", "with affected as (", "WITH\naffected   AS ( -- keys", False),
     Change("macro comment", "macros/incremental/bounds.sql", "{#", "{# Another comment.", False),
 )
 SQLMESH = "sqlmesh==0.236.4"

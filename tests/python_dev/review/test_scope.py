@@ -36,7 +36,7 @@ def test_each_kind_of_change_is_found_and_format_is_none(side, tmp_path):
         tmp_path,
         ("models/marts/dim_products.sql", "order_items as (\n", "-- of both channels\nitems   as (\n"),
         ("models/marts/dim_products.sql", "from order_items\n", "FROM items\n"),
-        ("models/marts/fct_product_sales.sql", "with bounds as (", "with\nbounds   as ( -- read until"),
+        ("models/marts/fct_product_sales.sql", "with affected as (", "with\naffected   as ( -- changed"),
         ("models/marts/fct_trades.yml", "description: >", "description: >\n      One."),
         ("macros/incremental/bounds.sql", "{#", "{# Another comment.\n"),
         ("models/marts/fct_product_demand_weekly.sql", "try_sum(quantity)", "sum(quantity)"),
