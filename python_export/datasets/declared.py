@@ -54,9 +54,12 @@ class Events:
     seen_at: str | None = None
 
 
-@declaration(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@declaration(frozen=True, kw_only=True)
 class Export:
-    """The config.meta.export of a model; models/meta.schema.json explains the keys."""
+    """The config.meta.export of a model; models/meta.schema.json explains the keys, and lint refuses others.
+
+    Others are ignored here: before the first build of an upgrade the manifest is that of the former release.
+    """
 
     key: Annotated[tuple[str, ...], Field(min_length=1)]
     order_by: tuple[str, ...]
