@@ -55,8 +55,9 @@
 {% endmacro %}
 
 
+{# The query of the model's block; none without one. #}
 {% macro affected_query() %}
-    {% do return(node_states().affected.get(model.unique_id, "select 'none' as no_block")) %}
+    {% do return(node_states().affected.get(model.unique_id)) %}
 {% endmacro %}
 
 
@@ -74,7 +75,7 @@
 
 {# Refuse a model that cannot be merged. #}
 {% macro require_affected() %}
-    {% if affected_key() not in pairs_of('describe query ' ~ affected_query()) %}
+    {% if not affected_query() or affected_key() not in pairs_of('describe query ' ~ affected_query()) %}
         {% do exceptions.raise_compiler_error(
             model.name ~ ' recomputes affected keys: select ' ~ affected_key() ~ ' in its CTE `affected`, in a block'
             ~ ' `{% raw %}{% call affected_keys() %}{% endraw %}`.'

@@ -170,6 +170,7 @@ UNSUPPORTED = {
     "unknown column": f"select nickname {PEOPLE}",
     "no SQL": "select select from",
     "natural join": "select order_id from marts.orders natural join (select email as note from deduplicated.people)",
+    "unknown hint": f"select /*+ reveal(email) */ person_id {PEOPLE}",
     "name in a text": f"select identifier('email') as note {PEOPLE}",
     "relation in a text": "select email from identifier('deduplicated.people')",
     "name with a dot": "select order_id from `marts.orders`",
