@@ -86,7 +86,8 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@echo "  lakehouse export diff order_lines --week $(DEMO_WEEK) --versions v1..v2   # what late data changed"
 	@echo "  dbt show --select shop_money_of_a_week --limit 10                        # why three tables have three amounts"
 
-PYTEST := $(RUN) pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --durations 15
+# A worker that dies ends the run, which names its test.
+PYTEST := $(RUN) pytest --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on separate stacks
 	@$(PYTEST) -m "not (slow or cluster or trino)"

@@ -30,7 +30,9 @@ def builds(as_json: AsJson = False) -> None:
     log = Project(PROJECT_ROOT, environment()).log
     if not log.exists():
         raise UserError(f"There is no {log}", "Run `dbt build` first")
-    last = log.read_text().rpartition("running dbt with arguments")[2]
+    # dbt begins another file when one is full, also within a command.
+    files = sorted(log.parent.glob(f"{log.name}*"), reverse=True)
+    last = "".join(file.read_text() for file in files).rpartition("running dbt with arguments")[2]
     nodes = dict(re.findall("node state: (.*?): (.*)", last))
     if as_json:
         print_json(nodes)

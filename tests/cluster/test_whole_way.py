@@ -183,11 +183,15 @@ def weekly() -> subprocess.CompletedProcess[str]:
 
 def weekly_in_trouble(trouble: Callable[[], object]) -> subprocess.CompletedProcess[str]:
     """Run the weekly job, and get it into trouble once dbt has built the first table."""
-    log = home() / "logs" / "dbt.log"
-    start = log.stat().st_size
+
+    def built() -> int:
+        # dbt begins another file when one is full.
+        return sum(log.read_text().count(BUILT) for log in (home() / "logs").glob("dbt.log*"))
+
+    before = built()
     with ThreadPoolExecutor() as pool:
         done = pool.submit(weekly)
-        while not done.done() and BUILT not in log.read_text()[start:]:
+        while not done.done() and built() <= before:
             time.sleep(0.1)
         assert not done.done(), done.result().stdout + done.result().stderr
         trouble()

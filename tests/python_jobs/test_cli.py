@@ -134,6 +134,11 @@ def test_builds_are_listed_as_lines_and_json(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DBT_LOG_PATH", str(tmp_path))
     assert lakehouse("check", "builds").stdout == "model.b: its SQL changed\n"
     assert json.loads(lakehouse("check", "builds", "--json").stdout) == {"model.b": "its SQL changed"}
+    # dbt's log is full in the middle of a build.
+    for full in ("dbt.log.2", "dbt.log.1", "dbt.log"):
+        (tmp_path / full).write_text(f"{log if full == 'dbt.log.2' else ''}node state: model.{full}: unchanged\n")
+    listed = ["model.dbt.log.2: unchanged", "model.dbt.log.1: unchanged", "model.dbt.log: unchanged"]
+    assert lakehouse("check", "builds").stdout.splitlines() == listed
 
 
 def test_a_mistyped_command_is_wrong_usage_and_named() -> None:
