@@ -5,8 +5,10 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import yaml
+from dbt_common.clients.jinja import extract_toplevel_blocks
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from python_common.errors import UserError
@@ -165,9 +167,10 @@ def _column(
 
 
 def described(project: Path) -> dict[str, str]:
-    """Return the descriptions that a project has, by column."""
-    blocks = re.findall(r"{% docs (\w+) %}\n(.*?)\n{% enddocs %}", (project / DOCS).read_text(), re.DOTALL)
-    return dict(blocks)
+    """Return the descriptions that a project has, by the name of their docs block."""
+    texts = [file.read_text() for file in sorted((project / "models").rglob("*.md"))]
+    blocks: list[Any] = [block for text in texts for block in extract_toplevel_blocks(text, {"docs"}, False)]
+    return {block.block_name: block.contents.strip() for block in blocks}
 
 
 def write(project: Path, new: New) -> list[Path]:

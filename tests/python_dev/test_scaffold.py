@@ -220,6 +220,17 @@ def test_one_name_has_one_description(doc: str | None, described: str, name: str
     assert column.name == name
 
 
+def test_what_is_described_is_what_dbt_finds_in_all_files(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    (models / "docs").mkdir(parents=True)
+    (models / "docs/columns.md").write_text(
+        "{# {% docs gone %}old{% enddocs %} #}\n"
+        "{% docs a %}\nof\n\nlines\n{% enddocs %}{% docs b %}in one{% enddocs %}\n{%docs c%}tight{%enddocs%}\n"
+    )
+    (models / "other.md").write_text("{%- docs d -%}\n  trimmed\n{%- enddocs -%}")
+    assert files.described(tmp_path) == {"a": "of\n\nlines", "b": "in one", "c": "tight", "d": "trimmed"}
+
+
 def test_a_topic_without_key_and_time_has_those_of_its_records() -> None:
     topic = new(record("one", note="string"))
     assert (topic.key, topic.at, topic.week) == ("product_return_key", "recorded_at", "recorded_week")
