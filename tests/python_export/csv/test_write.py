@@ -11,8 +11,11 @@ import pandas
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
 
+from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_export.csv import snapshot_rows
 from python_export.csv import write as writer
@@ -205,6 +208,25 @@ def test_rows_of_many_data_files_are_out_of_order(
         table.append(arrow_table(rows()[first : first + 10], SCHEMA))
     write(current_source(catalog, DATASET), tmp_path / "events.csv", tmp_path / "scratch")
     assert (tmp_path / "events.csv").read_bytes().decode() == LINES
+
+
+def test_rows_of_which_an_engine_wrote_that_they_are_deleted_are_in_no_file(
+    services: Settings, spark: SparkSession, tmp_path: Path
+) -> None:
+    """DuckDB would read the data file, and know of no delete file."""
+    catalog = load_catalog(services, create=True)
+    make_namespace(catalog, "shop")
+    dataset = replace(DATASET, table="shop.merged_on_read")
+    table = catalog.create_table(dataset.table, SCHEMA, properties={"write.delete.mode": "merge-on-read"})
+    table.append(arrow_table(rows(), SCHEMA))
+    spark.sql(f"delete from lake.{dataset.table} where event_id = 3")
+    source = current_source(catalog, dataset)
+    [task] = source.table.scan().plan_files()
+    assert task.delete_files
+    write(source, tmp_path / "events.csv", tmp_path / "scratch")
+    verify(tmp_path / "events.csv", source, tmp_path / "scratch")
+    left = [line for line in LINES.splitlines(keepends=True) if not line.startswith("3,")]
+    assert (tmp_path / "events.csv").read_bytes().decode().splitlines(keepends=True) == left
 
 
 def test_an_empty_table_has_no_header(catalog: Catalog, tmp_path: Path) -> None:
