@@ -43,9 +43,10 @@ SERVICES = {
 
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"python_dev/review/test_run": 10, "cluster": 15, "small lake": 15, "models/test_state": 10, "upgrade": 10},
-    **{"lowest": 8, "highest": 8, "models/test_increments": 6, "python_dev/review/test_data": 5},
-    **{"python_ingest/landing/test_run_kills": 4, "models/test_overrides": 4},
+    **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run": 8, "lowest": 7},
+    **{"python_dev/review/test_run": 11, "models/test_increments": 11, "models/test_state": 11},
+    **{"models/test_columns": 3, "cluster/test_catalogs": 3, "python_dev/review/test_data": 3},
+    **{"end_to_end/test_new_topic": 3, "python_ingest/test_faults": 3},
 }
 
 
