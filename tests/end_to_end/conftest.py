@@ -1,32 +1,20 @@
 """Runs the main job the way a scheduler does, and reads the results with another engine than Spark."""
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from python_common.config.environment import home
-from python_common.config.settings import Settings
 from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.log import Log
 from python_dev.stack.sample_data.produce import register, send
 from python_dev.stack.temporary import own_environment
 from tests.support.commands import run_dbt, run_lakehouse, started
-from tests.support.lake import SMALL, Lake, Steps, produce, run_killed, succeed
+from tests.support.lake import SMALL, Lake, Steps, produce, succeed
 from tests.support.person import of_person
 from tests.support.services.interpreted import INTERPRETED
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Settings of a separate stack of the module, with an empty lake."""
-    with own_environment(tmp_path_factory.mktemp("own-lake")):
-        try:
-            yield started()
-        finally:
-            run_lakehouse("stack", "down", "--wipe")
 
 
 @pytest.fixture(scope="package")
@@ -73,7 +61,8 @@ def published(small_lake: Lake, first_export: Steps) -> Steps:
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """The main lake, on a separate stack whose Spark generates no code: what other modules leave is not in it."""
     with own_environment(tmp_path_factory.mktemp("main-lake")):
-        os.environ.update(INTERPRETED)
+        # No row that fails a test may be stored even if it is asked for.
+        os.environ.update(INTERPRETED, DBT_STORE_FAILURES="true")
         try:
             yield Lake(started())
         finally:
@@ -82,17 +71,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 @pytest.fixture(scope="package")
 def first_wave(lake: Lake) -> Steps:
-    """The weekly job, killed in its last step once all others are done, and run again."""
-    produced = succeed({"sample-data": lambda: produce(wave=1)})
-    killed = succeed({"killed": run_killed}, code=-signal.SIGKILL)
-    finished = succeed(
+    """The weekly job of the first wave."""
+    return succeed(
         {
-            "weekly": lambda: run_killed("resumed"),
+            "sample-data": lambda: produce(wave=1),
+            "weekly": lambda: run_lakehouse("weekly"),
             "export verify": lambda: run_lakehouse("export", "verify"),
             "unit tests": lambda: run_dbt("test", "--select", "test_type:unit"),
         }
     )
-    return {**produced, **killed, **finished}
 
 
 @pytest.fixture(scope="package")

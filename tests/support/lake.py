@@ -3,10 +3,8 @@
 import csv
 import hashlib
 import json
-import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from typing import Any
 import duckdb
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT, home
+from python_common.config.environment import home
 from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
@@ -97,20 +95,12 @@ def produce(wave: int, sample: dict[str, int] = SIZE) -> subprocess.CompletedPro
     return run_lakehouse("stack", "sample-data", *size, "--wave", str(wave))
 
 
-def run_killed(*resumed: str) -> subprocess.CompletedProcess[str]:
-    """Run the weekly job until it kills itself, or resume it, see `killed.py`."""
-    command = [sys.executable, "-m", "tests.support.killed", *resumed]
-    # No row that fails a test may be stored even if it is asked for.
-    env = {**os.environ, "DBT_STORE_FAILURES": "true"}
-    return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
-
-
-def succeed(steps: dict[str, Callable[[], subprocess.CompletedProcess[str]]], code: int = 0) -> Steps:
-    """Run steps, each of which must end with an exit code."""
+def succeed(steps: dict[str, Callable[[], subprocess.CompletedProcess[str]]]) -> Steps:
+    """Run steps, each of which must end with exit code 0."""
     done = {}
     for name, step in steps.items():
         done[name] = step()
-        assert done[name].returncode == code, f"{name}:\n{done[name].stdout[-4000:]}\n{done[name].stderr[-2000:]}"
+        assert done[name].returncode == 0, f"{name}:\n{done[name].stdout[-4000:]}\n{done[name].stderr[-2000:]}"
     return done
 
 
