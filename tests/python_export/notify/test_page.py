@@ -92,6 +92,7 @@ def test_another_projects_report_shows_what_its_models_declare(offline_settings:
     published(offline_settings, "fines", ["title", "book 1"], {})
     page = page_of(offline_settings)
     assert "<title>Lending library, 2020-W53</title>" in page
+    assert re.findall("http|<script", page) == []
     ranking = re.search(r'<table id="ranking-loans">.*?</table>', page, re.S)
     assert re.findall(r"<th scope=\"row\">(.*?)</th>", ranking[0]) == [f"book {number}" for number in range(11, 1, -1)]
     assert re.findall(r">(\w+)</th>", ranking[0].partition("<tbody>")[0]) == ["Book", "Loans", "Shelf", "Pages"]
@@ -167,8 +168,10 @@ def test_the_report_reads_a_file_as_it_was_written_and_quotes_no_row(
     columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
     demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
     rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
+    rows += "shop-secret,Digital,30000.00,1,9,true\n"
     publish_file(open_target(offline_settings), rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)
     page = page_of(offline_settings)
+    assert "shop-secret" not in page
     assert '<th scope="row">web, &#34;shop&#34;</th>' in page
     assert '<td class="number">20,000</td>' in page
 
