@@ -3,18 +3,16 @@
 The tests of this module run in order and share one lake: what is tested is a history.
 """
 
-import csv
 import json
 import re
 import subprocess
-import sys
 from collections import Counter
-from datetime import date, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT, home
+from python_common.config.environment import home
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dev.stack.sample_data import produced_log
@@ -24,16 +22,6 @@ from tests.support import counted_events, planted
 from tests.support.commands import run_dbt, run_lakehouse
 from tests.support.lake import SIZE, Lake, newest, persons, produce, succeed
 
-DEDUPLICATED = {
-    "payments": "int_payments_deduplicated",
-    "store_orders": "int_store_orders_deduplicated",
-    "customers": "int_customers_versions",
-    "addresses": "int_addresses_versions",
-    "products": "int_products_versions",
-    "orders": "int_orders_deduplicated",
-    "order_items": "int_order_items_deduplicated",
-    "trades": "int_trades_deduplicated",
-}
 FIGURES = {
     "order_lines": {"mart": "order_lines", "week": "ordered_week", "sums": ("quantity", "line_amount")},
     "completed_orders": {"mart": "completed_orders", "week": "paid_week", "sums": ("amount",)},
@@ -53,21 +41,6 @@ FIGURES = {
 EXPORTED = ("order_lines", "completed_orders", "product_sales", "customer_activity")
 # Its small groups are suppressed, so its sums are not the expected ones.
 AGGREGATED = ("product_demand",)
-
-
-def assert_bronze_is_the_log(lake: Lake) -> None:
-    """Every record is a row: decoded, dead letter with its reason, or tombstone."""
-    for topic, expected in lake.expected["topics"].items():
-        table = f"bronze.{topic.replace('.', '_').replace('-', '_')}"
-        per_partition = lake.query(table, "select kafka_partition, count(*) from rows group by all")
-        assert {str(partition): rows for partition, rows in per_partition} == expected["partitions"], topic
-        reasons = lake.query(
-            table,
-            "select split_part(decode_error, ':', 1), count(*) from rows where decode_error is not null group by all",
-        )
-        assert dict(reasons) == expected["dead_letters"], topic
-        [(tombstones,)] = lake.query(table, "select count(*) from rows where kafka_raw_value is null")
-        assert tombstones == expected["tombstones"], topic
 
 
 def assert_batch_metadata_is_as_expected(lake: Lake) -> None:
@@ -93,18 +66,6 @@ def leave_overtaken_replay(lake: Lake) -> None:
     summary = {"lakehouse.batch": str(batch), "lakehouse.ranges": '{"0": [0, 1]}'}
     nothing = table.scan(limit=0).to_arrow()
     table.append(nothing, snapshot_properties=summary, branch="replay_overtaken")
-
-
-def assert_deduplicated_is_as_expected(lake: Lake) -> None:
-    for entity, model in DEDUPLICATED.items():
-        expected = lake.expected["entities"][entity]
-        latest = "valid_to is null" if model.endswith("_versions") else "true"
-        [(rows,)] = lake.query(f"deduplicated.{model}", f"select count(*) from rows where {latest}")
-        assert rows == expected["rows"], entity
-        if "deleted" in expected:
-            deleted_rows = f"select count(*) from rows where {latest} and is_deleted"
-            [(deleted,)] = lake.query(f"deduplicated.{model}", deleted_rows)
-            assert deleted == expected["deleted"], entity
 
 
 def assert_marts_are_as_expected(lake: Lake) -> None:
@@ -228,56 +189,6 @@ def assert_products_are_as_expected(lake: Lake, wave: int) -> None:
     assert max(count for _, _, count in expected.values()) > 1
 
 
-def assert_histories_are_as_expected(lake: Lake, wave: int) -> None:
-    """Row by row: every version of every customer and product, with what it was and how long."""
-    log = list(produced_log(**SIZE, wave=wave))
-    for table, column in (("customers", "segment"), ("products", "price"), ("products", "brand")):
-        expected = []
-        for key, changes in rules.changes(log, table).items():
-            ends = [*(start for start, _ in changes[1:]), None]
-            for (start, record), end in zip(changes, ends, strict=True):
-                is_deleted = rules.is_deleted(record)
-                value = record.content[column] if record.payload else None
-                expected.append(
-                    (
-                        f"{record.partition}-{record.offset}",
-                        key,
-                        rules.text(value) if isinstance(value, str) else value,
-                        is_deleted,
-                        end is None and not is_deleted,
-                        start,
-                        end,
-                    )
-                )
-        number = f"{table.removesuffix('s')}_id"
-        columns = f"version_key, {number}, {column}, is_deleted, is_current, epoch_ms(valid_from), epoch_ms(valid_to)"
-        rows = lake.query(f"marts.dim_{table}_history", f"select {columns} from rows")
-        assert Counter(rows) == Counter(expected), table
-        assert {(True, None), (False, None)} <= {(is_deleted, end) for _, _, _, is_deleted, _, _, end in expected}, (
-            table
-        )
-
-
-def assert_dates_are_the_calendar(lake: Lake) -> None:
-    first, last = date(2000, 1, 1), date(2049, 12, 31)
-    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
-    assert lake.query("marts.dim_dates", "select * from rows order by date_day") == [
-        (
-            day,
-            str(IsoWeek(*day.isocalendar()[:2])),
-            day - timedelta(days=day.weekday()),
-            day.isoweekday(),
-            f"{day:%A}",
-            day.year,
-            (day.month + 2) // 3,
-            day.month,
-            day.year,
-            day.month,
-        )
-        for day in days
-    ]
-
-
 def assert_groups_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: the last week's figures per product and per customer, whose number in a store is a pseudonym."""
     week = str(lake.last_week)
@@ -336,25 +247,10 @@ def assert_csv_is_as_expected(lake: Lake, version: int) -> None:
 
 def assert_manifests_count_what_is_excluded(lake: Lake, wave: int) -> None:
     """Items without an order have no time: they count for the week that they came in."""
-    log, week = produced_log(**SIZE, wave=wave), str(lake.last_week)
-    # Published once: its manifest counts what was there then.
-    first = produced_log(**SIZE, wave=1)
-    for name, needed, counted in (
-        ("order_lines", None, log),
-        ("customer_activity", "customerid", log),
-        ("product_demand", "productid", first),
-    ):
-        manifest, _ = newest(lake, name)
-        assert manifest["quarantined"] == counted_events.quarantined_lines(counted, week, needed) > 0, name
-    for name, excluded in {
-        "completed_orders": counted_events.rejected_payments,
-        "product_sales": counted_events.unsold_items,
-    }.items():
-        assert newest(lake, name)[0]["quarantined"] == excluded(log, week) > 0, name
-    events = counted_events.events(log, week)
+    events = counted_events.events(produced_log(**SIZE, wave=wave), str(lake.last_week))
     for name in EXPORTED:
         manifest, rows = newest(lake, name)
-        assert sum(manifest["quarantined_by_reason"].values()) == manifest["quarantined"], name
+        assert sum(manifest["quarantined_by_reason"].values()) == manifest["quarantined"] > 0, name
         in_file = sum(int(row["line_count"]) for row in rows) if name == "customer_activity" else manifest["rows"]
         assert in_file + manifest["quarantined"] == events[name], name
 
@@ -370,38 +266,23 @@ def assert_weeks_add_up(lake: Lake, wave: int) -> None:
     assert counts == {name: [count, count] for name, count in events.items()}
 
 
-def assert_manifests_list_what_changed(lake: Lake) -> None:
-    """How many events came after the end of their week, and which rows differ from version 1."""
+def assert_manifests_count_late_events(lake: Lake) -> None:
+    """How many events came after the end of their week."""
     late = counted_events.late_events(produced_log(**SIZE, wave=2), str(lake.last_week))
     for name in EXPORTED:
-        manifest, rows = newest(lake, name)
-        first = Path(lake.settings.export_root) / name / str(lake.last_week) / "v1" / f"{name}_{lake.last_week}_v1.csv"
-        with first.open(newline="", encoding="utf-8") as file:
-            old, new = (
-                {tuple(row[column] for column in manifest["key"]): row for row in source}
-                for source in (csv.DictReader(file), rows)
-            )
-        assert manifest["difference"] == {
-            "added": len(new.keys() - old.keys()),
-            "removed": len(old.keys() - new.keys()),
-            "changed": sum(old[key] != new[key] for key in old.keys() & new.keys()),
-        }
+        manifest, _ = newest(lake, name)
         assert manifest["reason"] == "late or corrected data"
         if name in late:
             assert manifest["late"] == late[name], name
 
 
 def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
-    assert_bronze_is_the_log(lake)
     assert_batch_metadata_is_as_expected(lake)
-    assert_deduplicated_is_as_expected(lake)
     assert_marts_are_as_expected(lake)
     assert_sales_are_as_expected(lake, wave=1)
     assert_orders_are_as_expected(lake, wave=1)
     assert_dimensions_are_as_expected(lake, wave=1)
     assert_products_are_as_expected(lake, wave=1)
-    assert_histories_are_as_expected(lake, wave=1)
-    assert_dates_are_the_calendar(lake)
     assert_groups_are_as_expected(lake, wave=1)
     assert_lists_are_as_expected(lake)
     assert_csv_is_as_expected(lake, version=1)
@@ -410,64 +291,11 @@ def test_first_wave_is_as_expected(lake: Lake, first_wave: object) -> None:
     assert lake.reasons(lake.last_week) == {name: [] for name in (*EXPORTED, *AGGREGATED)}
 
 
-def test_figures_of_few_customers_are_not_published(lake: Lake, first_wave: object) -> None:
-    cells: dict[str, list[tuple[int, str]]] = {}
-    for group, customers, product in lake.query(
-        "marts.fct_product_demand_weekly",
-        "select channel_group, customer_count, concat_ws('/', product_key, category) from rows"
-        f" where ordered_week = '{lake.last_week}'",
-    ):
-        cells.setdefault(group, []).append((customers, product))
-    hidden = set()
-    for group, products in cells.items():
-        small = sum(customers < 10 for customers, _ in products)
-        # The next larger one goes with them, so that the difference to the group's total is about enough customers.
-        hidden |= {(group, product) for _, product in sorted(products)[: small and small + 1]}
-    _, rows = newest(lake, "product_demand")
-    assert len(rows) == sum(map(len, cells.values()))
-    assert hidden
+def test_a_suppressed_group_has_no_figure(lake: Lake, first_wave: object) -> None:
     figures = "quantity, line_count, order_count, customer_count, unpriced_line_count, order_value"
-    for group, product, is_suppressed, *published in lake.query(
-        "exports.exp_weekly__product_demand",
-        f"select channel_group, concat_ws('/', product_key, category), is_suppressed, {figures} from rows"
-        f" where ordered_week = '{lake.last_week}'",
-    ):
-        assert is_suppressed == ((group, product) in hidden)
-        assert (published == [None] * 6) == is_suppressed
-    assert sum(row["is_suppressed"] == "true" for row in rows) == len(hidden)
-
-
-def test_readers_columns_are_described_and_marts_unit_tested(lake: Lake, target: Path) -> None:
-    manifest = json.loads((target / "manifest.json").read_text())
-    catalog = json.loads((target / "catalog.json").read_text())
-    relations = [
-        unique_id
-        for unique_id, node in manifest["nodes"].items()
-        if node["resource_type"] in ("model", "seed") and node["config"]["materialized"] != "ephemeral"
-    ]
-    assert set(relations) <= set(catalog["nodes"])
-    paths = [node["original_file_path"] for node in manifest["nodes"].values() if node["resource_type"] == "model"]
-    private = [path for path in paths if path.startswith(("models/staging", "models/intermediate"))]
-    undescribed = [word for path in private for word in ("--model-path-exclusion-filter", path)]
-    for coverage in (("doc", *undescribed), ("unit-test", "--model-path-filter", "models/marts")):
-        computed = subprocess.run(
-            [
-                Path(sys.executable).with_name("dbt-coverage"),
-                *("compute", *coverage, "--cov-fail-under", "1"),
-                *(
-                    "--project-dir",
-                    PROJECT_ROOT,
-                    "--run-artifacts-dir",
-                    target,
-                    "--cov-report",
-                    target / "coverage.json",
-                ),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert computed.returncode == 0, computed.stdout
+    groups = lake.query("exports.exp_weekly__product_demand", f"select is_suppressed, {figures} from rows")
+    assert all((published == [None] * 6) == is_suppressed for is_suppressed, *published in groups)
+    assert {is_suppressed for is_suppressed, *_ in groups} == {True, False}
 
 
 def test_source_freshness_is_the_time_of_the_newest_batch(lake: Lake, first_wave: object) -> None:
@@ -503,22 +331,19 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, first_wave: o
             f"select total_rows from rows where figures_id = '{name}/{week}' order by dbt_valid_from",
         )
         assert states == [(expected[name]["weeks"][week]["rows"],) for expected in (before, lake.expected)], name
-    assert_bronze_is_the_log(lake)
     assert_batch_metadata_is_as_expected(lake)
-    assert_deduplicated_is_as_expected(lake)
     assert_marts_are_as_expected(lake)
     assert_sales_are_as_expected(lake, wave=2)
     assert_orders_are_as_expected(lake, wave=2)
     assert_dimensions_are_as_expected(lake, wave=2)
     assert_products_are_as_expected(lake, wave=2)
-    assert_histories_are_as_expected(lake, wave=2)
     assert_groups_are_as_expected(lake, wave=2)
     assert_lists_are_as_expected(lake)
     assert_csv_is_as_expected(lake, version=2)
     assert_manifests_count_what_is_excluded(lake, wave=2)
     assert_weeks_add_up(lake, wave=2)
     assert {path: path.read_bytes() for path in files} == files
-    assert_manifests_list_what_changed(lake)
+    assert_manifests_count_late_events(lake)
     sales = expected_sales.product_sales(produced_log(**SIZE, wave=2))
     assert customers_30d(lake, last_but_one) == {}
     succeed({"dbt build": lambda: restate_30d(last_but_one)})
