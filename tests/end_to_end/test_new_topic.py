@@ -25,6 +25,7 @@ from python_common.weeks import IsoWeek
 from python_dev.stack.temporary import running
 from tests.support.commands import LAKEHOUSE
 from tests.support.evolutions import encode
+from tests.support.topic_fixture import record
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -33,38 +34,22 @@ JARS = Path("python_common/spark/target")
 PAGE = (PROJECT_ROOT / "docs" / "your-own-topics.md").read_text()
 WEEK = IsoWeek.last_complete(datetime.now(UTC))
 OPTIONAL = ["null", "string"]
-RETURN = {
-    "type": "record",
-    "name": "Return",
-    "fields": [
-        {"name": "returnId", "type": "long", "doc": "Number of the return."},
-        {"name": "customerId", "type": ["null", "int"]},
-        {"name": "e_mail", "type": OPTIONAL},
-        {"name": "phone", "type": "long"},
-        {"name": "seenAt", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
-        {"name": "weight", "type": ["null", "float"]},
-        {"name": "reason", "type": {"type": "enum", "name": "Reason", "symbols": ["BROKEN", "NO"]}},
-        {
-            "name": "store",
-            "type": [
-                "null",
-                {
-                    "type": "record",
-                    "name": "Store",
-                    "fields": [
-                        {"name": "order", "type": "int"},
-                        {"name": "opened", "type": {"type": "int", "logicalType": "date"}},
-                    ],
-                },
-            ],
-        },
-        {"name": "sku", "type": OPTIONAL},
-        {"name": "remark", "type": OPTIONAL},
-        {"name": "refund", "type": "double"},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "returnedAt", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    ],
-}
+RETURN = record(
+    "Return",
+    returnId="long",
+    customerId=["null", "int"],
+    e_mail=OPTIONAL,
+    phone="long",
+    seenAt={"type": "long", "logicalType": "local-timestamp-micros"},
+    weight=["null", "float"],
+    reason={"type": "enum", "name": "Reason", "symbols": ["BROKEN", "NO"]},
+    store=["null", record("Store", order="int", opened={"type": "int", "logicalType": "date"})],
+    sku=OPTIONAL,
+    remark=OPTIONAL,
+    refund="double",
+    tags={"type": "array", "items": "string"},
+    returnedAt={"type": "long", "logicalType": "timestamp-millis"},
+)
 
 
 def milliseconds(moment: datetime) -> int:
