@@ -1,25 +1,17 @@
-import shutil
 from dataclasses import replace
 
-from python_common.config.environment import PROJECT_ROOT
-from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.compile import compiled_manifest
 from python_dev.review import scope
-
-
-def edit(path, old, new):
-    text = path.read_text()
-    assert old in text, path
-    path.write_text(text.replace(old, new))
+from tests.support.scaffolded import copy_project
 
 
 def edited(directory, *edits):
     """Compile a copy of the project in which texts of files are replaced."""
-    for name in (*COPIED, "macros"):
-        shutil.copytree(PROJECT_ROOT / name, directory / name)
-    for name in (".sqlfluff", "dbt_project.yml", "profiles.yml"):
-        shutil.copy(PROJECT_ROOT / name, directory / name)
+    copy_project(directory)
     for file, old, new in edits:
-        edit(directory / file, old, new)
+        text = (directory / file).read_text()
+        assert old in text, file
+        (directory / file).write_text(text.replace(old, new))
     return scope.side(compiled_manifest(directory), directory)
 
 

@@ -1,0 +1,70 @@
+"""What a scaffold writes passes the linters of the dbt project."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from python_common.config.environment import PROJECT_ROOT
+from python_dbt.compile import compiled_manifest
+from python_dbt.pii import check, proof
+from python_dev.scaffold import files
+from tests.support.scaffolded import TIME, copy_project, new, written_topics
+from tests.support.topic_fixture import record
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    copy_project(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_written_for_any_schema_passes_lint(project: Path, seed: int) -> None:
+    assert_lint_passes(project, [str(path) for path in written_topics(project, seed) if path.suffix == ".sql"])
+
+
+def test_without_the_retail_models_a_topic_passes_lint(project: Path) -> None:
+    page = (PROJECT_ROOT / "docs" / "your-own-topics.md").read_text().partition("## Without the retail models")[2]
+    commands = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    subprocess.run(["bash", "-eu", "-c", commands], cwd=project, check=True)
+    # It compiles, so nothing that is left reads what is gone.
+    assert {node.name for node in compiled_manifest(project).models} == {
+        "dim_dates",
+        "ops_commits",
+        "ops_export_weeks",
+        "ops_ingest_batches",
+        "ops_reconciliation",
+        "ops_table_health",
+        "ops_topic_weeks",
+        "ops_weekly_figures",
+    }
+
+    returns = record("return", id="long", email="string", sku="string", returned_at=TIME)
+    files.write(project, new(returns, "id", id="none", email="email", returned_at="none"))
+    assert_lint_passes(project, ["models", "macros", "tests"])
+
+
+def assert_lint_passes(project: Path, linted: list[str]) -> None:
+    """Run the parts of `make lint` that are about the dbt project, sqlfluff on some paths."""
+    programs = Path(sys.executable)
+    # A stack of other tests has dbt write elsewhere.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
+    for command in (
+        ("sqlfluff", "lint", "--disable-progress-bar", *linted),
+        ("yamllint", "--strict", "models"),
+        ("dbt", "--quiet", "--warn-error", "parse", "--no-partial-parse", "--show-all-deprecations"),
+        ("check-jsonschema", "--schemafile", "models/meta.schema.json", "target/manifest.json"),
+        ("dbt-bouncer", "run", "--show-all-failures"),
+    ):
+        program = programs.with_name(command[0])
+        done = subprocess.run(
+            [program, *command[1:]], cwd=project, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, re.sub(r"\x1b\S*?m", "", done.stdout + done.stderr)
+    assert check.issues_of(proof.resolve(compiled_manifest(project))) == []
