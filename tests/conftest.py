@@ -45,7 +45,7 @@ SERVICES = {
 SLOW_MINUTES = {
     **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run": 8, "lowest": 7},
     **{"python_dev/review/test_run": 11, "models/test_increments": 11, "models/test_state": 11},
-    **{"models/test_columns": 3, "cluster/test_catalogs": 3, "python_dev/review/test_data": 3},
+    **{"models/test_columns": 3, "cluster/test_catalogs": 3},
     **{"end_to_end/test_new_topic": 3, "python_ingest/test_faults": 3},
 }
 

@@ -16,12 +16,10 @@ from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment, read_env_file
 from python_common.config.settings import Settings
 from python_common.spark import thrift
-from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import report
 from python_dev.review.report import Review
-from python_dev.review.run import _store_views, review
-from python_dev.review.tables import STORED_VIEWS
+from python_dev.review.run import review
 from python_dev.stack.temporary import running
 from python_jobs import fork
 from tests.support import planted
@@ -303,28 +301,6 @@ def test_a_review_of_code_without_effect_is_clean(shop: Shop) -> None:
     result = shop.review()
     assert {table.node for table in result.tables} >= {"sold", "totals", "by_name", "exp_sales", "untouched"}
     assert (result.verdict, {*shop.changes(result).values()}) == ("clean", {(0, 0, 0)})
-
-
-def test_a_view_that_cannot_be_stored_but_read_is_not_breaking(lake: Settings) -> None:
-    """A view in the place of its table prevents that it is stored; there, all types of columns can be read."""
-    types = "map('a', 1) as pairs, array(struct(1 as id)) as listed, cast(null as binary) as bytes, 1.5 as amount"
-    views = [
-        Node(f"model.small.{name}", "model", name, "small", alias=name, materialized="view")
-        for name in ("readable", "unreadable")
-    ]
-    with thrift.connect(lake) as cursor:
-        thrift.rows(cursor, f"create namespace {STORED_VIEWS}")
-        thrift.rows(cursor, f"create view small.readable as select {types}, id from range(3)")
-        thrift.rows(cursor, "create view small.unreadable as select if(id = 2, raise_error('x'), 1) from range(3)")
-        for view in views:
-            thrift.rows(cursor, f"create view {STORED_VIEWS}.{view.name} as select 1 as one")
-        manifest = DbtManifest({view.unique_id: view for view in views})
-        unreadable = [issue.object for issue in _store_views(Project(PROJECT_ROOT, environment()), manifest, views)]
-        for schema in ("small", STORED_VIEWS):
-            for view in views:
-                thrift.rows(cursor, f"drop view {schema}.{view.name}")
-        thrift.rows(cursor, f"drop namespace {STORED_VIEWS}")
-    assert unreadable == ["model.small.unreadable"]
 
 
 def test_a_new_test_that_fails_and_a_failed_build_are_breaking(shop: Shop) -> None:

@@ -1,7 +1,6 @@
 """Steps of `lakehouse review` that need no service: what is compared of tables and settings, and its exit code."""
 
 import os
-import subprocess
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +15,6 @@ from thrift.transport.TTransport import TTransportException
 from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, UserError
 from python_common.locks import lock
@@ -128,40 +126,32 @@ def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
     assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (["end"], [])
 
 
+def sides_of_change(*others: Node) -> list[scope.Side]:
+    """Return a project of `sales` and other nodes, before and after its SQL changes."""
+    versions = (replace(SALES, raw_code=sql, compiled_code=sql) for sql in ("select 1", "select 2"))
+    return [scope.Side(DbtManifest({node.unique_id: node for node in (one, *others)}), {}) for one in versions]
+
+
 def test_a_snapshot_that_is_made_of_what_changes_is_named() -> None:
-    model = replace(SALES, raw_code="select 1", compiled_code="select 1")
-    history = Node("snapshot.shop.history", "snapshot", "history", "marts", parents=[model.unique_id])
-    sides = [
-        scope.Side(DbtManifest({node.unique_id: node for node in (one, history)}), {})
-        for one in (model, replace(model, raw_code="select 2", compiled_code="select 2"))
-    ]
-    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    history = Node("snapshot.shop.history", "snapshot", "history", "marts", parents=[SALES.unique_id])
+    of_code = job._of_code(*sides_of_change(history), "abc", Project(Path(), {}), is_static=False)
     assert ("note", "history") in {(finding.severity, finding.object) for finding in of_code.findings}
     assert of_code.not_compared == {}
 
 
 def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
-    changed = replace(SALES, raw_code="select 1", compiled_code="select 1")
-    clock = replace(
-        SALES,
-        unique_id="model.shop.seen",
-        name="seen",
-        compiled_code="select current_timestamp()",
-        parents=[changed.unique_id],
-    )
+    clock = replace(SALES, unique_id="model.shop.seen", name="seen", compiled_code="select current_timestamp()")
+    clock = replace(clock, parents=[SALES.unique_id])
     other = replace(SALES, unique_id="model.shop.other", name="other", compiled_code="select now()")
     tests = [
         Node(f"test.shop.{name}", "test", name, "marts", compiled_code="select 1", parents=[*parents])
         for name, parents in {
-            "of_changed": [changed.unique_id, other.unique_id],
-            "of_clock": [clock.unique_id, changed.unique_id],
+            "of_changed": [SALES.unique_id, other.unique_id],
+            "of_clock": [clock.unique_id, SALES.unique_id],
             "of_other": [other.unique_id],
         }.items()
     ]
-    sides = [
-        scope.Side(DbtManifest({node.unique_id: node for node in (one, clock, other, *tests)}), {})
-        for one in (changed, replace(changed, raw_code="select 2", compiled_code="select 2"))
-    ]
+    sides = sides_of_change(clock, other, *tests)
     of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
     assert [test.name for test in job._tests(of_code, sides[1].manifest)] == ["of_changed", "of_clock"]
     assert job._unknown(of_code, sides[1].manifest) == {"of_clock": ["seen"]}
@@ -308,10 +298,3 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
         assert not former.exists()
     else:
         assert former.read_text().startswith("<!-- lakehouse review -->")
-
-
-@pytest.mark.parametrize("target", ["review", "review-sample"])
-def test_make_hands_over_the_text_of_a_pull_request(target: str) -> None:
-    command = ["make", "--dry-run", target, "BASE=main", "ACCEPT=text.md"]
-    printed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout
-    assert 'lakehouse review --base main --accept "text.md"' in printed
