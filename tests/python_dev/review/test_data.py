@@ -156,12 +156,6 @@ def test_changed_cells_are_counted_and_given_columns_sampled(catalog, tmp_path):
     assert compare(*states, KEY, tmp_path).samples == []
 
 
-def test_a_column_of_one_state_alone_is_named(catalog, tmp_path):
-    wider = SCHEMA.append(pa.field("extra", pa.string()))
-    diff = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
-    assert (diff.missing, diff.changed, diff.is_equal) == ({"after": ["extra (large_string)"]}, 0, False)
-
-
 def test_files_are_read_by_the_ids_of_columns(catalog, tmp_path):
     rows = [{column: row[column] for column in FLAT.names} | {"share": 0.5} for row in ROWS]
     made = table(catalog, rows, FLAT)
