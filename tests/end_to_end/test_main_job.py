@@ -198,7 +198,7 @@ def test_a_suppressed_group_has_no_figure(lake: Lake, first_wave: object) -> Non
     figures = "quantity, line_count, order_count, customer_count, unpriced_line_count, order_value"
     groups = lake.query("exports.exp_weekly__product_demand", f"select is_suppressed, {figures} from rows")
     assert all((published == [None] * 6) == is_suppressed for is_suppressed, *published in groups)
-    assert {is_suppressed for is_suppressed, *_ in groups} == {True, False}
+    assert any(is_suppressed for is_suppressed, *_ in groups)
 
 
 def test_source_freshness_is_the_time_of_the_newest_batch(lake: Lake, first_wave: object) -> None:
