@@ -2,16 +2,15 @@
 
 import io
 import json
-import random
+from collections.abc import Callable
 from decimal import Decimal
-from itertools import count
 from typing import Any
 
 import fastavro
 import pytest
 
 from python_ingest.avro.bounded import bounded
-from python_ingest.avro.expanded_schema import expand_schema, fingerprint
+from python_ingest.avro.expanded_schema import expand_schema, fingerprint, full_name
 from python_ingest.avro.types import omitted_fields
 from python_ingest.avro.walk import IncompatibleSchema, not_null, optional
 from python_ingest.bronze.column_types import of_avro, reader_schema
@@ -57,11 +56,8 @@ def test_types_of_other_documents_are_known_by_their_full_names() -> None:
 
 def test_the_form_keeps_what_the_bytes_depend_on() -> None:
     schema = record("r", a=["string", "null"], b={"type": "enum", "name": "e", "symbols": ["X", "Y"]}, c="null")
-    assert types(form(schema)) == {
-        "a": ["string", "null"],
-        "b": {"type": "enum", "name": "at.b.type", "symbols": ["X", "Y"]},
-        "c": "null",
-    }
+    enum = {"type": "enum", "name": "at.b.type", "symbols": ["X", "Y"]}
+    assert types(form(schema)) == {"a": ["string", "null"], "b": enum, "c": "null"}
 
 
 def test_an_error_is_a_record() -> None:
@@ -157,68 +153,47 @@ def test_what_is_not_avro_or_cannot_be_a_column_is_refused(schema: str, words: s
         expand_schema(schema)
 
 
+# More digits than a column of decimals has.
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 50}
-# Types that no column can have, and a value of each.
-ODD: list[tuple[Any, Any]] = [
-    (DECIMAL, Decimal(10**49)),
-    ({"type": "array", "items": "null"}, [None]),
-    ({"type": "map", "values": DECIMAL}, {"a": Decimal(1)}),
-    (["null", "int", {"type": "array", "items": ["null", DECIMAL]}], [Decimal(-3), None]),
-    ([{"type": "int", "logicalType": "time-millis"}, "long"], 5),
-]
 
 
-def an_odd_record(rng: random.Random, numbers: Any, depth: int = 2) -> tuple[Any, Any, Any, list[str]]:
-    """Return a record schema, a value, what of it lands, and the paths of the fields that do not."""
-    name = f"r{next(numbers)}"
-    types: dict[str, Any] = {"id": "int"}
-    value: dict[str, Any] = {"id": rng.randrange(9)}
-    landed, omitted = dict(value), []
-    for kind in rng.sample(["text", "odd", "odd", "below", "each", "self", "selves"], 5):
-        field = f"f{next(numbers)}"
-        if kind == "text":
-            types[field], value[field] = "string", "t" * rng.randrange(9)
-            landed[field] = value[field]
-        elif kind in ("below", "each") and depth:
-            types[field], value[field], landed[field], paths = an_odd_record(rng, numbers, depth - 1)
-            omitted += [f"{field}.{path}" for path in paths]
-            if kind == "each":
-                types[field] = {"type": "array", "items": types[field]}
-                value[field], landed[field] = [value[field]] * 2, [landed[field]] * 2
-        elif kind in ("self", "selves"):
-            types[field] = ["null", name] if kind == "self" else {"type": "array", "items": name}
-            value[field] = None if kind == "self" else []
-            omitted.append(field)
-        else:
-            types[field], value[field] = rng.choice(ODD)
-            omitted.append(field)
-    for field, kind in types.items():
-        if kind == ["null", name]:
-            value[field] = dict(value)
-    order = rng.sample(sorted(types), len(types))
-    return record(name, **{field: types[field] for field in order}), value, landed, omitted
+def around(name: str, **more: Any) -> Any:
+    """Return a record with fields of all types that no column can have, and others before, between and behind them."""
+    return record(
+        name,
+        number=DECIMAL,
+        nulls={"type": "array", "items": "null"},
+        id="int",
+        by_name={"type": "map", "values": DECIMAL},
+        either=["null", "int", {"type": "array", "items": ["null", DECIMAL]}],
+        ticks=[{"type": "int", "logicalType": "time-millis"}, "long"],
+        text="string",
+        self=["null", name],
+        selves={"type": "array", "items": name},
+        **more,
+    )
 
 
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    return {name: without_nulls(part) for name, part in value.items()} if isinstance(value, dict) else value
+LANDED = {"id": 7, "text": "t"}
+ODD = {"number": Decimal(10**49), "nulls": [None], "by_name": {"a": Decimal(1)}, "either": [Decimal(-3), None]}
+ODD |= {"ticks": 5, "self": None, "selves": []}
 
 
-def test_a_field_that_cannot_be_a_column_costs_the_field_wherever_it_is() -> None:
-    for seed in range(200):
-        schema, value, landed, omitted = an_odd_record(random.Random(seed), count())
-        body = io.BytesIO(encode(schema, 7, value)[HEADER_BYTES:])
-        writer = form(schema)
-        assert sorted(path for path, _ in omitted_fields(writer)) == sorted({*omitted}), seed
-        reader = reader_schema(of_avro(writer), writer)
-        # The bounded schema has the same encoding.
-        writer = writer if seed % 4 else bounded(writer)
-        decoded = fastavro.schemaless_reader(body, fastavro.parse_schema(writer), fastavro.parse_schema(reader))
-        assert without_nulls(decoded) == landed, seed
+@pytest.mark.parametrize("of_same_encoding", [lambda form: form, bounded])
+def test_a_field_without_column_costs_itself_wherever_it_is(of_same_encoding: Callable[[Any], Any]) -> None:
+    schema = around("outer", below=around("below"), each={"type": "array", "items": around("item")}, last="int")
+    value = ODD | LANDED
+    below = value | {"self": value, "selves": [value] * 2, "either": 3}
+    writer = form(schema)
+    omitted = {place + name for place in ("", "below.", "each.") for name in ODD}
+    assert {path for path, _ in omitted_fields(writer)} == omitted
+    reader = fastavro.parse_schema(reader_schema(of_avro(writer), writer))
+    body = encode(schema, 7, value | {"below": below, "each": [below, value], "last": 9})[HEADER_BYTES:]
+    decoded = fastavro.schemaless_reader(io.BytesIO(body), fastavro.parse_schema(of_same_encoding(writer)), reader)
+    assert decoded == LANDED | {"below": LANDED, "each": [LANDED] * 2, "last": 9}
 
 
-def test_records_that_contain_each_other_are_omitted_where_one_comes_again() -> None:
+def test_records_that_contain_each_other_are_omitted() -> None:
     other = record("b", a=["null", "a"])
     writer = form(record("a", id="int", b=other))
     assert list(omitted_fields(writer)) == [("b.a", "a type that contains itself cannot be a column")]
@@ -226,7 +201,7 @@ def test_records_that_contain_each_other_are_omitted_where_one_comes_again() -> 
     assert list(children(of_avro(writer))) == ["id"]
 
 
-def test_a_schema_of_too_many_leaves_is_refused_before_it_is_written_out() -> None:
+def test_a_schema_of_too_many_leaves_is_refused_early() -> None:
     def doubled(leaf: Any, times: int) -> Any:
         for number in range(times):
             leaf = record(f"r{number}", a=leaf, b=f"r{number - 1}" if number else "int")
@@ -243,7 +218,21 @@ def test_a_schema_of_too_many_leaves_is_refused_before_it_is_written_out() -> No
         form("t0", *nets)
 
 
-def test_a_fingerprint_follows_what_the_bytes_mean_and_stays_the_same_in_later_versions() -> None:
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"type": "record", "name": "sale", "namespace": "shop", "fields": []}', "shop.sale"),
+        ('{"type": "record", "name": "till.sale", "namespace": "shop", "fields": []}', "till.sale"),
+        ('"string"', "string"),
+        ('{"type": "map", "values": "int"}', ""),
+        ("{", ""),
+    ],
+)
+def test_a_schemas_full_name_is_avros(text: str, name: str) -> None:
+    assert full_name(text) == name
+
+
+def test_a_fingerprint_follows_what_the_bytes_mean() -> None:
     def fingerprinted(schema: Any) -> str:
         return fingerprint(json.dumps(schema))
 

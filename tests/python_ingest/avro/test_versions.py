@@ -2,7 +2,7 @@
 
 import json
 import random
-from functools import reduce
+from functools import partial, reduce
 from itertools import permutations
 from typing import Any
 
@@ -20,6 +20,8 @@ from python_ingest.declare.spark_types import children, in_spark, of_spark
 from tests.support.avro_versions import VARIANTS, a_version, aliased, merged
 from tests.support.topic_fixture import record
 
+r = partial(record, "r")
+
 
 def types(columns: IcebergType) -> dict[str, str]:
     """Return the fields of a struct with their types in Spark."""
@@ -35,7 +37,7 @@ def plain(column: IcebergType) -> Any:
     return plain(column.value_type) if isinstance(column, MapType) else str(column)
 
 
-def test_the_columns_are_the_same_whichever_version_is_read_first() -> None:
+def test_columns_do_not_depend_on_the_order_of_versions() -> None:
     rng = random.Random(20261121)
     for _ in range(15):
         versions = [a_version(rng) for _ in range(3)]
@@ -74,62 +76,60 @@ def test_every_version_is_read_in_the_shape_of_the_columns() -> None:
             fastavro.parse_schema(json.loads(json.dumps(reader)))
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_a_field_keeps_the_name_that_its_column_has(order: tuple[int, ...]) -> None:
-    versions = [
-        record("r", a="int"),
-        aliased(record("r", b="long"), b=["a"]),
-        aliased(record("r", c="int"), c=["b", "a"]),
-    ]
-    columns, writers = merged(*(versions[index] for index in order))
-    first = "abc"[order[0]]
-    assert types(columns) == {first: "bigint"}
-    assert [list(fields(writer)) for writer in writers] == [[first]] * 3
+def test_a_field_keeps_the_name_that_its_column_has() -> None:
+    first, second = r(a="int"), aliased(r(b="long"), b=["a"])
+    for order in permutations([first, second, aliased(r(c="int"), c=["b", "a"])]):
+        columns, writers = merged(*order)
+        name = order[0]["fields"][0]["name"]
+        assert types(columns) == {name: "bigint"}
+        assert [list(fields(writer)) for writer in writers] == [[name]] * 3
 
 
-def test_a_field_dropped_and_added_again_is_one_column() -> None:
-    columns, _ = merged(record("r", a="int", b="int"), record("r", a="int"), record("r", b=["null", "long"], a="int"))
-    assert types(columns) == {"a": "int", "b": "bigint"}
+OLD, NEW = record("Old", a="int"), record("New", a="int")
 
 
-def test_an_alias_between_two_columns_joins_nothing() -> None:
-    columns, (_, _, third) = merged(record("r", a="int"), record("r", b="int"), aliased(record("r", b="int"), b=["a"]))
-    assert (list(types(columns)), list(fields(third))) == (["a", "b"], ["b"])
-
-
-def test_a_field_that_holds_nothing_gives_its_aliases_to_no_column() -> None:
-    emptied = aliased(record("r", d="null", k="int"), d=["b"])
-    columns, _ = merged(record("r", d="double", k="int"), emptied, record("r", k="int", b="string"))
-    assert types(columns).keys() == {"d", "k", "b"}
+@pytest.mark.parametrize(
+    ("versions", "columns"),
+    [
+        # Dropped and added again.
+        ([r(a="int", b="int"), r(a="int"), r(b=["null", "long"], a="int")], {"a": "int", "b": "bigint"}),
+        # An alias between two columns.
+        ([r(a="int"), r(b="int"), aliased(r(b="long"), b=["a"])], {"a": "int", "b": "bigint"}),
+        # Aliases of a field that holds nothing.
+        (
+            [r(d="double"), aliased(r(d="null", k="int"), d=["b"]), r(b="string")],
+            {"d": "double", "k": "int", "b": "string"},
+        ),
+        # Another name of a type, also in a union.
+        ([r(x=OLD), r(x=NEW)], {"x": "struct<`a`: int>"}),
+        (
+            [r(x=["int", OLD]), r(x=["int", NEW])],
+            {"x": "struct<`member_int`: int, `member_old`: struct<`a`: int>, `member_new`: struct<`a`: int>>"},
+        ),
+    ],
+)
+def test_versions_land_in_these_columns(versions: list[Any], columns: dict[str, str]) -> None:
+    assert types(merged(*versions)[0]) == columns
 
 
 def test_two_fields_of_one_column_are_refused() -> None:
-    versions = [record("r", a="int"), aliased(record("r", b="int"), b=["a"]), record("r", a="int", b="int")]
     with pytest.raises(IncompatibleSchema, match="b: it and a would be the one column a"):
-        merged(*versions)
+        merged(r(a="int"), aliased(r(b="int"), b=["a"]), r(a="int", b="int"))
     with pytest.raises(IncompatibleSchema, match="c: its aliases name the columns a and b"):
-        merged(record("r", a="int", b="int"), aliased(record("r", c="int"), c=["a", "b"]))
+        merged(r(a="int", b="int"), aliased(r(c="int"), c=["a", "b"]))
 
 
-def test_a_renamed_type_changes_nothing_outside_a_union() -> None:
-    before, after = record("Old", a="int"), record("New", a="int")
-    columns, _ = merged(record("r", x=before), record("r", x=after))
-    assert types(columns) == {"x": "struct<`a`: int>"}
-    columns, _ = merged(record("r", x=["int", before]), record("r", x=["int", after]))
-    assert plain(columns)["x"].keys() == {"member_int", "member_old", "member_new"}
-
-
-def test_of_names_that_differ_by_case_only_the_one_that_the_table_has_lands() -> None:
+def test_of_names_that_differ_by_case_the_known_one_lands() -> None:
     def omitted(*versions: Any) -> list[list[str]]:
         return [[path for path, _ in omitted_fields(writer)] for writer in merged(*versions)[1]]
 
-    one, other = record("r", k="int", id="int"), record("r", k="int", ID="int")
-    both = record("r", k="int", id="int", ID="int")
+    one, other = r(k="int", id="int"), r(k="int", ID="int")
+    both = r(k="int", id="int", ID="int")
     assert omitted(one, other, both, one) == [[], [], ["ID"], []]
     assert omitted(both, one, other) == [["id", "ID"], [], []]
     reasons = [{why for _, why in omitted_fields(writer)} for writer in merged(both, one, both)[1]]
     assert reasons == [{NEW_TWIN}, set(), {CASE_TWIN}]
-    nested = [record("r", below=version | {"name": "s"}) for version in (one, both)]
+    nested = [r(below=version | {"name": "s"}) for version in (one, both)]
     assert omitted(*nested) == [[], ["below.ID"]]
     # A column that only the source declares takes the one name of a version, whatever its case.
     declared = of_spark("struct<id: int>")
@@ -165,17 +165,11 @@ ENUM, FIXED = {"type": "enum", "name": "e", "symbols": ["A"]}, {"type": "fixed",
         (["string", VARIANTS["price"][1]], ["string", "int"], ["string", "fixed", "int"]),
     ],
 )
-def test_a_column_is_read_as_the_writers_own_type_where_avro_cannot_convert(
-    known: Any, writer: Any, expected: Any
-) -> None:
-    columns, (_, form) = merged(record("r", x=known), record("r", y="int", **({"x": writer} if writer else {})))
+def test_a_type_that_avro_cannot_convert_is_read_as_written(known: Any, writer: Any, expected: Any) -> None:
+    columns, (_, form) = merged(r(x=known), r(y="int", **({"x": writer} if writer else {})))
     read_type = not_null(fields(reader_schema(columns, form))["x"]["type"])
     if isinstance(read_type, list):
-        assert list(map(avro_type, read_type)) == expected
-    else:
-        unnamed = (
-            {name: part for name, part in read_type.items() if name != "name"}
-            if isinstance(read_type, dict)
-            else read_type
-        )
-        assert unnamed == expected
+        read_type = [avro_type(branch) for branch in read_type]
+    elif isinstance(read_type, dict):
+        read_type = {key: part for key, part in read_type.items() if key != "name"}
+    assert read_type == expected
