@@ -16,7 +16,7 @@ from python_common.errors import UserError
 from python_ingest.avro import expanded_schema
 from python_ingest.avro.walk import IncompatibleSchema
 from python_ingest.bronze import tables, topic_identity
-from python_ingest.bronze.column_types import landed_columns, of_avro
+from python_ingest.bronze.column_types import landed_columns
 from python_ingest.bronze.positions import Position, position_of
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.bronze.tables import table_schema
@@ -31,37 +31,21 @@ def writer(schema: Any) -> Any:
     return expanded_schema.expand_schema(json.dumps(schema))
 
 
-def test_a_nested_record_stays_a_struct_of_optional_fields() -> None:
-    struct = of_avro(writer(record("r", a="int", b=record("b", c="string"))))
-    assert [(field.name, field.required) for field in struct.fields] == [("a", False), ("b", False)]
-    assert [field.name for field in struct.fields[1].field_type.fields] == ["c"]
+def columns_of(schema: Any) -> list[str]:
+    return [field.name for field in landed_columns("value", writer(schema)).fields]
 
 
-def test_payload_columns_come_first_and_every_metadata_column_follows() -> None:
+def test_payload_columns_come_first_and_metadata_columns_follow() -> None:
     state = SchemaState().with_writer("value", 3, writer(record("r", a="int", b="long")))
-    names = [field.name for field in table_schema(state, "string").fields]
-    assert names == ["a", "b", *METADATA_COLUMNS]
+    assert [field.name for field in table_schema(state, "string").fields] == ["a", "b", *METADATA_COLUMNS]
+    assert columns_of("long") == ["value"]
 
 
-def test_a_payload_that_is_no_record_is_one_column() -> None:
-    assert spark_types.children(landed_columns("value", "long")) == {"value": LongType()}
-
-
-def test_a_field_named_like_a_metadata_or_reserved_column_is_renamed() -> None:
-    columns = landed_columns(
-        "value", writer(record("r", kafka_offset="int", Ingest_Batch="int", _partition="int", other="int"))
-    )
-    assert [field.name for field in columns.fields] == [
-        "value_kafka_offset",
-        "value_Ingest_Batch",
-        "value__partition",
-        "other",
-    ]
-
-
-def test_a_rename_that_hits_another_field_is_refused() -> None:
+def test_a_field_named_like_a_reserved_column_is_renamed() -> None:
+    fields = record("r", kafka_offset="int", Ingest_Batch="int", _partition="int", other="int")
+    assert columns_of(fields) == ["value_kafka_offset", "value_Ingest_Batch", "value__partition", "other"]
     with pytest.raises(IncompatibleSchema, match="two fields would be landed as value_kafka_offset"):
-        landed_columns("value", writer(record("r", value_kafka_offset="int", kafka_offset="int")))
+        columns_of(record("r", value_kafka_offset="int", kafka_offset="int"))
 
 
 DECLARATION = Declaration("sales", "bronze", "sales", "avro", "dead_letter")
@@ -107,16 +91,11 @@ def test_a_table_has_the_properties_that_are_declared_now(catalog: Catalog) -> N
 
 def layout_of(table: Table) -> tuple[str, str]:
     schema = table.schema()
-    partition_spec, order = (
-        table_layout.partitioned_by(table.spec(), schema),
-        table_layout.sorted_by(table.sort_order(), schema),
-    )
-    return ", ".join(map(str, partition_spec)), ", ".join(map(str, order))
+    spec, order = table_layout.partitioned_by(table.spec(), schema), table_layout.sorted_by(table.sort_order(), schema)
+    return ", ".join(map(str, spec)), ", ".join(map(str, order))
 
 
-def test_a_table_is_laid_out_as_declared_and_again_when_that_changes(
-    catalog: Catalog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_is_laid_out_again_when_its_source_changes(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
     columns = spark_types.struct({"id": LongType(), "country": StringType()})
     spec = (partition_field("bucket(4, id)"), partition_field("days(kafka_timestamp)"))
     order = (sort_field("id desc nulls last"), sort_field("kafka_offset"))
@@ -159,17 +138,10 @@ def test_files_are_not_named_after_values_of_records(catalog: Catalog, column: s
     assert ("write.object-storage.enabled" in properties) == is_nameless
 
 
-def made(catalog: Catalog) -> Table:
-    """Return the table with the columns of the first schemas."""
+@pytest.fixture
+def table(catalog: Catalog) -> Table:
+    """The table with the columns of the first schemas."""
     return tables.evolve(tables.create(catalog, DECLARATION), DECLARATION, FIRST)
-
-
-def filled(catalog: Catalog) -> Table:
-    """Return the table once a batch, here an empty one, was committed to it."""
-    table = made(catalog)
-    topic_identity.record_topic_id(table, TOPIC)
-    table.append(pa.Table.from_pylist([], table.schema().as_arrow()))
-    return table
 
 
 @pytest.mark.parametrize(
@@ -179,16 +151,17 @@ def filled(catalog: Catalog) -> Table:
         ({"cluster_id": "cluster-2"}, "loaded from cluster id cluster-1 .*up to offset 7.*now has cluster-2"),
     ],
 )
-def test_another_topic_id_or_cluster_is_refused(catalog: Catalog, change: dict[str, str], words: str) -> None:
-    table = filled(catalog)
+def test_another_topic_id_or_cluster_is_refused(table: Table, change: dict[str, str], words: str) -> None:
+    topic_identity.record_topic_id(table, TOPIC)
+    # Once a batch, here an empty one, was committed to it.
+    table.append(pa.Table.from_pylist([], table.schema().as_arrow()))
     other = replace(TOPIC, **change)
     topic_identity.record_topic_id(table, other)
     with pytest.raises(UserError, match=words):
         topic_identity.check(table, DECLARATION, other, Position(1, {0: 8}))
 
 
-def test_a_table_without_a_record_may_still_be_loaded_from_another_topic_id(catalog: Catalog) -> None:
-    table = made(catalog)
+def test_an_empty_table_may_be_loaded_from_another_topic(table: Table) -> None:
     for topic in (TOPIC, replace(TOPIC, topic_id="topic-2", cluster_id="cluster-2")):
         topic_identity.record_topic_id(table, topic)
         topic_identity.check(table, DECLARATION, topic, Position())
@@ -235,63 +208,58 @@ def test_a_rebound_table_has_the_offsets_of_its_generation_alone(catalog: Catalo
     assert position_of(table).last_batch == 2
 
 
-def test_a_file_that_mixes_generations_is_refused(catalog: Catalog) -> None:
-    table = catalog.create_table("bronze.mixed", made(catalog).schema(), properties=tables.LAYOUT)
-    rows = [{"kafka_partition": 0, "kafka_offset": 1, "ingest_batch": 1, "kafka_generation": of} for of in (None, 1)]
-    table.append(pa.Table.from_pylist(rows, table.schema().as_arrow()))
-    with pytest.raises(UserError, match="mixes Kafka partitions or generations"):
-        position_of(table)
-
-
-def test_another_format_of_keys_is_refused(catalog: Catalog) -> None:
+def test_another_format_of_keys_is_refused(table: Table) -> None:
     other = replace(DECLARATION, key="bytes")
     with pytest.raises(UserError, match=r"keys declared as avro .*but sales now has bytes.* holds no record: drop it"):
-        topic_identity.check(made(catalog), other, TOPIC, Position())
+        topic_identity.check(table, other, TOPIC, Position())
 
 
-def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog) -> None:
-    table = made(catalog)
+def again(catalog: Catalog) -> Table:
+    """Return the table as another process loads it."""
+    return catalog.load_table(DECLARATION.identifier)
+
+
+def evolve(table: Table, schema_id: int, **fields: str) -> None:
+    tables.evolve(table, DECLARATION, FIRST.with_writer("value", schema_id, writer(record("r", **fields))))
+
+
+def test_a_table_grows_by_adding_and_widening_in_one_commit(catalog: Catalog, table: Table) -> None:
     nested = record("n", b="double", c="string")
     grown = FIRST.with_writer("value", 5, writer(record("r", a="long", n=nested, d="string")))
     tables.evolve(table, DECLARATION, grown)
-    after = catalog.load_table(DECLARATION.identifier)
+    after = again(catalog)
     types = {name: str(after.schema().find_type(name)) for name in ("a", "n.b", "n.c", "d")}
     assert types == {"a": "long", "n.b": "double", "n.c": "string", "d": "string"}
     assert SchemaState.of(after).writers == grown.writers
     assert SchemaState.of(after).writers["value"][5] is SchemaState.of(after).writers["value"][5], "it is parsed again"
 
 
+@pytest.mark.usefixtures("table")
 def test_two_that_add_columns_at_once_do_not_undo_each_other(catalog: Catalog) -> None:
-    made(catalog)
-    table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
-    tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
+    one, second, third = (again(catalog) for _ in range(3))
+    evolve(one, 4, a="int", z="int")
     with pytest.raises(CommitConflict):
-        tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", y="int"))))
-    assert SchemaState.of(catalog.load_table(DECLARATION.identifier)).writers["value"].keys() == {3, 4}
+        evolve(second, 5, y="int")
+    # One that adds no column is noted next to it.
+    evolve(third, 6, a="int")
+    state = SchemaState.of(again(catalog))
+    assert state.writers["value"].keys() == {3, 4, 6}
+    names = [
+        {field.name for field in schema.fields} for schema in (table_schema(state, "avro"), again(catalog).schema())
+    ]
+    assert names[0] == names[1]
 
 
-def test_a_schema_that_adds_no_column_is_noted_next_to_one_that_did_meanwhile(catalog: Catalog) -> None:
-    made(catalog)
-    table, other = (catalog.load_table(DECLARATION.identifier) for _ in range(2))
-    tables.evolve(table, DECLARATION, FIRST.with_writer("value", 4, writer(record("r", a="int", z="int"))))
-    tables.evolve(other, DECLARATION, FIRST.with_writer("value", 5, writer(record("r", a="int"))))
-    table = catalog.load_table(DECLARATION.identifier)
-    assert SchemaState.of(table).writers["value"].keys() == {3, 4, 5}
-    assert {field.name for field in table_schema(SchemaState.of(table), DECLARATION.key).fields} == {
-        field.name for field in table.schema().fields
-    }
-
-
-def test_a_wide_schema_takes_a_tenth_of_its_json_and_one_of_an_earlier_release_is_rewritten(catalog: Catalog) -> None:
-    table = made(catalog)
+def test_a_wide_schema_is_stored_in_a_tenth_of_its_json(catalog: Catalog, table: Table) -> None:
     wide = writer(record("r", **{f"field_{number}": ["null", "string"] for number in range(300)}))
     grown = FIRST.with_writer("value", 4, wide)
     tables.evolve(table, DECLARATION, grown)
     short = table.properties["lakehouse.value-schema.4"]
     plain = json.dumps(wide)
     assert len(short) < len(plain) / 10
+    # As of an earlier release.
     topic_identity.set_properties(table, {"lakehouse.value-schema.4": plain})
-    table = catalog.load_table(DECLARATION.identifier)
+    table = again(catalog)
     assert SchemaState.of(table).writers == grown.writers
     tables.evolve(table, DECLARATION, grown.with_writer("value", 5, wide))
     assert {table.properties[f"lakehouse.value-schema.{number}"] for number in (4, 5)} == {short}
@@ -302,7 +270,7 @@ def declared(**columns: str) -> Declaration:
     return replace(DECLARATION, columns=spark_types.struct(types))
 
 
-def test_a_table_has_what_its_source_declares_before_the_first_record_and_grows_with_it(catalog: Catalog) -> None:
+def test_a_table_has_declared_columns_from_its_beginning(catalog: Catalog) -> None:
     first = declared(a="int", place="struct<city: string>", kafka_key="struct<id: int>", kafka_offset="string")
     assert tables.prepared(catalog, first).schema().find_type("kafka_offset") == METADATA_COLUMNS["kafka_offset"]
     wider = declared(A="bigint", place="struct<zip: string, city: string>", more="array<struct<x: int>>")
