@@ -20,18 +20,18 @@ from tests.support.topic_fixture import (
     assert_sorted,
     laid_out,
     produce,
-    record,
 )
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
-def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
-    topic: TopicFixture, caplog: pytest.LogCaptureFixture
-) -> None:
+
+def test_a_layout_declared_later_is_that_of_new_files(topic: TopicFixture, caplog: pytest.LogCaptureFixture) -> None:
     produce(topic, 12)
     topic.land_well()
     old_files = {file["file_path"] for file in topic.table().inspect.data_files().to_pylist()}
-    topic.declaration = replace(laid_out(topic.declaration), persons=(Subject("seller", ("id",)),))
+    laid = laid_out(topic.declaration)
+    spec = (*laid.partition_spec, partition_field("note"))
+    topic.declaration = replace(laid, partition_spec=spec, persons=(Subject("seller", ("id",)),))
 
     # Dead letters of another partition, two that land and two that fill a gap.
     missing = topic.register(SALE | {"doc": f"{topic.name} first"}) + 1
@@ -45,6 +45,8 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     files = topic.table().inspect.data_files().to_pylist()
     assert {file["spec_id"] for file in files if file["file_path"] in old_files} == {0}
     assert {file["spec_id"] for file in files if file["file_path"] not in old_files} == {1}
+    assert {"n" * 20, None} == {file["partition"]["note"] for file in files}
+    assert not [file["file_path"] for file in files if "note" in file["file_path"] or "n" * 20 in file["file_path"]]
     topic.sql("delete from {table} where kafka_partition = 1 and kafka_offset = 5")
     assert topic.land_well(Options(from_earliest=True, wait=10)).records == 1
 
@@ -60,16 +62,3 @@ def test_a_layout_declared_later_is_that_of_new_files_and_no_claim_is_lost(
     report = topic.verify(decoded=True)
     assert (report.issues, report.records, report.erased, report.decoded) == ([], 40, 1, 39)
     assert topic.land_well(Options(from_earliest=True, wait=10)).records == 0
-
-
-def test_no_value_of_a_record_is_in_the_name_of_a_file(topic: TopicFixture) -> None:
-    topic.declaration = replace(laid_out(topic.declaration), partition_spec=(partition_field("note"),))
-    schema_id = topic.register(record("sale", id="int", note="string"))
-    for index in range(6):
-        mail = f"anna{index % 2}@example.org"
-        topic.produce(topic.encode(schema_id, {"id": index, "note": mail}), index % 3)
-    assert topic.land_well().records == 6
-    files = topic.table().inspect.data_files().to_pylist()
-    assert len({file["partition"]["note"] for file in files}) == 2
-    assert not [file["file_path"] for file in files if "anna" in file["file_path"] or "note" in file["file_path"]]
-    assert_exactly_once(topic, 6)
