@@ -1,19 +1,23 @@
 """What plan-schema reports of a schema is what landing its records then does."""
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from python_common.errors import UserError
-from python_ingest.kafka.registry import Registry
+from python_ingest.bronze import tables
+from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
 from tests.support.avro_versions import aliased
 from tests.support.in_process import Lakehouse
+from tests.support.registered_topic import RegisteredTopic
 from tests.support.topic_fixture import TopicFixture, record
+
+Registered = Callable[..., RegisteredTopic]
 
 LINE = record("line", sku="string", count="int")
 FIRST = record("sale", id="int", price="float", gone="string", lines={"type": "array", "items": LINE})
@@ -30,37 +34,29 @@ WIDER = aliased(
 )
 
 
-def register(topic: TopicFixture, schema: Any, side: str = "value") -> int:
-    return topic.registry.register_schema(f"{topic.name}-{side}", Schema(json.dumps(schema), "AVRO"))
+def evolved(topic: RegisteredTopic, catalog: Catalog, *schema_ids: int) -> Table:
+    """Return the topic's table once records of these schemas have landed."""
+    table = tables.prepared(catalog, topic.declaration)
+    state = topic.schemas().resolve_schemas(SchemaState.of(table), schema_ids).state
+    return tables.evolve(table, topic.declaration, state)
 
 
-def columns(topic: TopicFixture) -> dict[str, str]:
-    """Return every path of the table and its type, but for the ingester's columns."""
-    schema = topic.table().schema()
+def columns(table: Table) -> dict[str, str]:
+    """Return every path of a table and its type, but for the ingester's columns."""
+    schema = table.schema()
     paths = {schema.find_column_name(field_id): schema.find_type(field_id) for field_id in schema.field_ids}
     return {path: str(kind) for path, kind in paths.items() if not path.startswith(("kafka_", "ingest", "decode"))}
 
 
-def test_a_plan_comes_true(topic: TopicFixture, ingest: Lakehouse) -> None:
-    topic.produce(topic.encode(register(topic, FIRST), {"id": 1, "price": 0.5, "gone": "g", "lines": []}))
-    topic.land_well()
-    before, location = columns(topic), topic.table().metadata_location
-    schema_id = register(topic, WIDER)
-    result = ingest("plan-schema", topic.name, "--json")
-    assert (result.returncode, result.stderr) == (0, "")
-    (plan,) = json.loads(result.stdout)
-    assert plan == {
-        "source": f"{topic.name}-value",
-        "schema_id": schema_id,
-        "table": topic.declaration.identifier,
-        "added": {"lines.element.tax": "double", "note": "string", "place.city": "string"},
-        "widened": {"id": "long", "price": "double"},
-        "not_written": ["gone"],
-        "notes": ["gone was dropped and note added, as a separate column"],
-        "refused": None,
-    }
-    (same,) = plans_of_newest(Registry(topic.settings, 10), topic.table(), topic.declaration)
-    assert list(same.lines())[1:] == [
+def test_a_plan_is_what_landing_does_to_the_table(registered: Registered, catalog: Catalog) -> None:
+    topic = registered()
+    topic.register(1, FIRST)
+    table = evolved(topic, catalog, 1)
+    before = columns(table)
+    topic.register(2, WIDER)
+    [plan] = plans_of_newest(topic.registry, table, topic.declaration)
+    assert list(plan.lines()) == [
+        "shop-value, schema id 2, into bronze.shop:",
         "  adds       lines.element.tax double",
         "  adds       note string",
         "  adds       place.city string",
@@ -69,47 +65,67 @@ def test_a_plan_comes_true(topic: TopicFixture, ingest: Lakehouse) -> None:
         "  omits      gone (stays, NULL from then on)",
         "  note       gone was dropped and note added, as a separate column",
     ]
-    assert topic.table().metadata_location == location
-    value = {"number": 2, "price": 1.5, "note": None, "place": {"city": "c"}, "lines": []}
-    topic.produce(topic.encode(schema_id, value))
-    assert topic.land_well().dead_letters == 0
-    after = columns(topic)
-    assert {path for path in after if path not in before} == {"lines.element.tax", "note", "place", "place.city"}
+    after = columns(evolved(topic, catalog, 2))
+    assert after.keys() - before.keys() == {"lines.element.tax", "note", "place", "place.city"}
     assert {path for path in before if after[path] != before[path] and "<" not in before[path]} == {"id", "price"}
-    (row,) = [row for row in topic.rows() if row["id"] == 2]
-    assert (row["gone"], row["place"]) == (None, {"city": "c"})
-    (again,) = plans_of_newest(Registry(topic.settings, 10), topic.table(), topic.declaration)
+    table = evolved(topic, catalog, 2)
+    [again] = plans_of_newest(topic.registry, table, topic.declaration)
     assert (again.added, again.widened) == ({}, {})
 
 
-def test_without_a_table_every_column_is_added_and_keys_are_planned_too(topic: TopicFixture, tmp_path: Path) -> None:
-    avro = replace(topic.declaration, key="avro")
-    registry = Registry(topic.settings, 10)
-    with pytest.raises(UserError, match=f"No schema is registered under {topic.name}-value"):
-        plans_of_newest(registry, None, avro)
-    register(topic, record("sale", id="int", kafka_offset="long"))
-    assert [len(plan.added) for plan in plans_of_newest(registry, None, avro)] == [2]
-    register(topic, "long", side="key")
-    value, key = plans_of_newest(registry, None, avro)
-    assert value.added == {"id": "int", "value_kafka_offset": "long"}
-    assert key.added == {"kafka_key": "long"}
+def test_without_a_table_every_column_is_added(registered: Registered) -> None:
+    topic = registered(key="avro")
+    with pytest.raises(UserError, match="No schema is registered under shop-value"):
+        plans_of_newest(topic.registry, None, topic.declaration)
+    topic.register(1, record("sale", id="int", kafka_offset="long"))
+    added = {"id": "int", "value_kafka_offset": "long"}
+    assert [plan.added for plan in plans_of_newest(topic.registry, None, topic.declaration)] == [added]
+    topic.register(2, "long", "shop-key")
+    plans = plans_of_newest(topic.registry, None, topic.declaration)
+    assert [plan.added for plan in plans] == [added, {"kafka_key": "long"}]
 
 
-def test_a_proposed_schema_is_read_from_a_file(topic: TopicFixture, ingest: Lakehouse, tmp_path: Path) -> None:
-    proposed = tmp_path / "sale.avsc"
-    proposed.write_text(json.dumps(FIRST))
-    result = ingest("plan-schema", topic.name, "--schema-file", str(proposed))
-    assert result.returncode == 0
-    assert result.stdout.splitlines() == [
-        f"{proposed} into {topic.declaration.identifier}:",
-        "  adds       id int",
-        "  adds       price float",
-        "  adds       gone string",
-        "  adds       lines.element.sku string",
-        "  adds       lines.element.count int",
-    ]
-    proposed.write_text("{")
-    result = ingest("plan-schema", topic.name, "--schema-file", str(proposed))
-    assert (result.returncode, result.stdout.splitlines()[1:]) == (1, ["  refused    the schema is not JSON"])
+def test_a_plan_compares_with_the_versions_of_its_type(
+    registered: Registered, catalog: Catalog, tmp_path: Path
+) -> None:
+    topic = registered()
+    topic.register(9, record("Wide", id="int"))
+    topic.register(5, record("Wide", id="long"))
+    # Version 2 landed first, under a lower id.
+    table = evolved(topic, catalog, 5)
+    [planned] = plans_of_newest(topic.registry, table, topic.declaration)
+    assert (planned.schema_id, planned.refused) == (5, None)
+    proposed = tmp_path / "proposed.avsc"
+    for name, refused in (("Narrow", None), ("Wide", "id: long cannot become int")):
+        proposed.write_text(json.dumps(record(name, id="int")))
+        assert plan_of_file(proposed, table, topic.declaration, topic.registry).refused == refused
     with pytest.raises(UserError, match="cannot be read"):
-        plan_of_file(tmp_path / "missing.avsc", None, topic.declaration, Registry(topic.settings, 10))
+        plan_of_file(tmp_path / "missing.avsc", None, topic.declaration, topic.registry)
+
+
+def test_a_plan_moves_no_field_to_a_column_of_another_type(
+    registered: Registered, catalog: Catalog, tmp_path: Path
+) -> None:
+    topic = registered(subject="topic_record")
+    topic.register(1, aliased(record("Placed", total="int"), total=["amount"]), "shop-Placed")
+    table = evolved(topic, catalog, 1)
+    proposed = tmp_path / "shipped.avsc"
+    proposed.write_text(json.dumps(record("Shipped", amount="int")))
+    assert [*plan_of_file(proposed, table, topic.declaration, topic.registry).added] == ["amount"]
+
+
+def test_the_command_plans_of_the_registry_or_a_file(topic: TopicFixture, ingest: Lakehouse, tmp_path: Path) -> None:
+    schema_id = topic.register(record("sale", id="int"))
+    planned = ingest("plan-schema", topic.name, "--json")
+    assert (planned.returncode, planned.stderr) == (0, "")
+    [plan] = json.loads(planned.stdout)
+    assert (plan["source"], plan["schema_id"], plan["added"]) == (f"{topic.name}-value", schema_id, {"id": "int"})
+    proposed = tmp_path / "sale.avsc"
+    for text, code, line in (
+        (json.dumps(record("sale", id="int")), 0, "  adds       id int"),
+        ("{", 1, "  refused    the schema is not JSON"),
+    ):
+        proposed.write_text(text)
+        planned = ingest("plan-schema", topic.name, "--schema-file", str(proposed))
+        heading = f"{proposed} into {topic.declaration.identifier}:"
+        assert (planned.returncode, planned.stdout.splitlines()) == (code, [heading, line])
