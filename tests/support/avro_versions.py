@@ -31,6 +31,15 @@ def aliased(schema: Any, **aliases: list[str]) -> Any:
     return schema | {"fields": fields}
 
 
+def avro_long(number: int) -> bytes:
+    """Return an Avro long, also one of more than 64 bits."""
+    encoded, groups = number * 2 if number >= 0 else -number * 2 - 1, bytearray()
+    while encoded > 0x7F:
+        groups.append(encoded & 0x7F | 0x80)
+        encoded >>= 7
+    return bytes([*groups, encoded])
+
+
 VARIANTS: dict[str, list[Any]] = {
     "number": ["int", "long", ["null", "int"], ["int", "long"]],
     "ratio": ["float", ["double", "null"]],
