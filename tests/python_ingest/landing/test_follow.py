@@ -63,7 +63,7 @@ def test_a_topic_that_takes_long_holds_up_no_other() -> None:
 
 
 @pytest.mark.parametrize("topics_at_once", [1, 2, 3])
-def test_a_topic_that_is_behind_goes_on_at_once_and_starves_no_other(topics_at_once: int) -> None:
+def test_a_topic_that_is_behind_starves_no_other(topics_at_once: int) -> None:
     seen: list[str] = []
 
     def after(result: TopicResult) -> None:
@@ -76,7 +76,7 @@ def test_a_topic_that_is_behind_goes_on_at_once_and_starves_no_other(topics_at_o
     assert turns.turns["a"] > 20
 
 
-def test_one_that_fails_is_tried_again_when_it_is_due_and_a_stop_waits_for_batches_in_hand() -> None:
+def test_a_failed_topic_waits_and_a_stop_lets_batches_end() -> None:
     failure = UserError("no leader", "wait")
 
     def batch(topic: str, turn: int) -> TopicResult:
