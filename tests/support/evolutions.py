@@ -55,36 +55,33 @@ class Case:
     number: int
 
 
-def _same(part: Any) -> Any:
-    return part
+def _changed(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    """Return a schema with each of its types changed, unions not, the inner ones first."""
+    match schema:
+        case list():
+            return [_changed(branch, change) for branch in schema]
+        case {"type": "record"}:
+            fields = [field | {"type": _changed(field["type"], change)} for field in schema["fields"]]
+            schema = schema | {"fields": fields}
+        case {"type": "array"}:
+            schema = schema | {"items": _changed(schema["items"], change)}
+    return change(schema)
 
 
-def _rebuilt(
-    schema: Schema,
-    leaf: Callable[[Schema], Schema] = _same,
-    fields: Callable[[Fields], Fields] = _same,
-    element: Callable[[Schema], Schema] = _same,
-) -> Schema:
-    """Return a schema with its types that hold no other, the fields of each record and each array's type replaced."""
-    if isinstance(schema, list):
-        return [_rebuilt(branch, leaf, fields, element) for branch in schema]
-    if isinstance(schema, dict) and schema["type"] == "record":
-        rebuilt = [field | {"type": _rebuilt(field["type"], leaf, fields, element)} for field in schema["fields"]]
-        return schema | {"fields": fields(rebuilt)}
-    if isinstance(schema, dict) and schema["type"] == "array":
-        return schema | {"items": element(_rebuilt(schema["items"], leaf, fields, element))}
-    return leaf(schema)
+def _with_fields(choose: Callable[[Fields], Fields]) -> Callable[[Schema], Schema]:
+    """Return a change of the fields of records."""
+    return lambda schema: (schema | {"fields": choose(schema["fields"])}) if "fields" in schema else schema
 
 
-def _optional(schema: Schema) -> Schema:
+def _nullable(schema: Schema) -> Schema:
     return schema if isinstance(schema, list) else ["null", schema]
 
 
 def _optional_field(name: str, schema: Schema) -> dict[str, Any]:
-    return {"name": name, "type": _optional(schema), "default": None}
+    return {"name": name, "type": _nullable(schema), "default": None}
 
 
-def _with_more_fields(fields: Fields) -> Fields:
+def _with_more(fields: Fields) -> Fields:
     middle = len(fields) // 2
     first, last = _optional_field("added_middle", "string"), _optional_field("added_last", "string")
     return [*fields[:middle], first, *fields[middle:], last]
@@ -101,23 +98,28 @@ def _widened(schema: Schema) -> Schema:
     return schema
 
 
+def _optional(schema: Schema) -> Schema:
+    match schema:
+        case {"type": "record"}:
+            return schema | {"fields": [_optional_field(field["name"], field["type"]) for field in schema["fields"]]}
+        case {"type": "array"}:
+            return schema | {"items": _nullable(schema["items"])}
+    return schema
+
+
 def versions(topic: str, table: str) -> list[Version]:
     """Return the versions after the newest of the sample data, each with what the ones before it have."""
     name = VALUES[table]
     newest = json.loads(schema_text(name))
     key = json.loads(schema_text(name.replace("-v", "-key-v"))) if topic.startswith("shiftleft") else None
     enum = {"type": "enum", "name": "Added", "symbols": ["A", "B"]}
-    added = _rebuilt(newest, fields=_with_more_fields)
+    added = _changed(newest, _with_fields(_with_more))
     added["fields"] += [_optional_field("added_float", "float"), _optional_field("added_enum", enum)]
-    widened = _rebuilt(added, leaf=_widened)
-    wide_key = key and _rebuilt(key, leaf=_widened)
-    optional = _rebuilt(
-        widened,
-        fields=lambda fields: [_optional_field(field["name"], field["type"]) for field in fields],
-        element=_optional,
-    )
-    half = _rebuilt(optional, fields=lambda fields: fields[1::2])
-    none = _rebuilt(optional, fields=lambda fields: [field for field in fields if field["name"] == "added_last"])
+    widened = _changed(added, _widened)
+    wide_key = key and _changed(key, _widened)
+    optional = _changed(widened, _optional)
+    half = _changed(optional, _with_fields(lambda fields: fields[1::2]))
+    none = _changed(optional, _with_fields(lambda fields: [field for field in fields if field["name"] == "added_last"]))
     return [
         Version("fields added", added, key),
         Version("types widened", widened, wide_key),
@@ -129,20 +131,15 @@ def versions(topic: str, table: str) -> list[Version]:
 
 def _shaped(schema: Schema, value: Any, leaf: Leaf) -> Any:
     """Return a value in the shape of a schema: without the fields that it does not have, with those it has more."""
-    if isinstance(schema, list):
-        return None if value is None else _shaped(next(branch for branch in schema if branch != "null"), value, leaf)
-    if isinstance(schema, dict) and schema["type"] == "record":
-        return {
-            field["name"]: _shaped(field["type"], value.get(field["name"], ADDED.get(field["name"])), leaf)
-            for field in schema["fields"]
-        }
-    if isinstance(schema, dict) and schema["type"] == "array":
-        return [_shaped(schema["items"], element, leaf) for element in value]
+    match schema:
+        case list():
+            return None if value is None else _shaped(next(one for one in schema if one != "null"), value, leaf)
+        case {"type": "record"}:
+            types = {field["name"]: field["type"] for field in schema["fields"]}
+            return {name: _shaped(kind, value.get(name, ADDED.get(name)), leaf) for name, kind in types.items()}
+        case {"type": "array"}:
+            return [_shaped(schema["items"], element, leaf) for element in value]
     return leaf(schema, value)
-
-
-def _as_it_is(schema: Schema, value: Any) -> Any:
-    return value
 
 
 def _enlarged(schema: Schema, value: Any) -> Any:
@@ -170,8 +167,7 @@ def _paths(schema: Schema, path: Path = ()) -> Iterator[Path]:
 
 
 def _with_null(value: Any, path: Path) -> Any:
-    changed = deepcopy(value)
-    inner = changed
+    changed = inner = deepcopy(value)
     for step in path[:-1]:
         inner = inner[step]
     inner[path[-1]] = None
@@ -188,12 +184,11 @@ def originals(log: Log, week: str) -> dict[str, Record]:
         topic: next(record for record in log if record.topic == topic and record.payload and _is_in(record, week))
         for topic in (PAYMENTS, PIZZA, TRADES)
     }
-    for table, number in wanted.items():
-        rows[shop_topic(table)] = _row(log, table, number)
-    item, customer = (rows[shop_topic(table)].payload for table in ("order_items", "customers"))
-    rows[shop_topic("products")] = _row(log, "products", item["productid"])
-    rows[shop_topic("addresses")] = _row(log, "addresses", customer["shipping_address_id"])
-    return rows
+    of_sale = {table: rules.surviving_rows(log, table)[number] for table, number in wanted.items()}
+    item, customer = of_sale["order_items"].payload, of_sale["customers"].payload
+    of_sale["products"] = rules.surviving_rows(log, "products")[item["productid"]]
+    of_sale["addresses"] = rules.surviving_rows(log, "addresses")[customer["shipping_address_id"]]
+    return rows | {shop_topic(table): row for table, row in of_sale.items()}
 
 
 def _is_in(record: Record, week: str) -> bool:
@@ -201,15 +196,11 @@ def _is_in(record: Record, week: str) -> bool:
     return rules.event_week(event_ms, record) == week
 
 
-def _row(log: Log, table: str, key: Any) -> Record:
-    return rules.surviving_rows(log, table)[key]
-
-
 def cases(topic: str, table: str, original: Record) -> list[Case]:
     """Return the records of a topic, in the order of its versions."""
     added, widened, optional, *dropped = versions(topic, table)
 
-    def case(number: int, version: Version, what: str, shape: Leaf = _as_it_is, null: Path = ()) -> Case:
+    def case(number: int, version: Version, what: str, shape: Leaf = lambda _, value: value, null: Path = ()) -> Case:
         payload = dict(original.payload)
         key = KEYS.get(topic)
         if key and isinstance(payload[key], str):

@@ -11,72 +11,46 @@ from python_export.datasets.declared import Dataset
 from python_export.datasets.snapshot import Source, of_snapshot
 from python_export.publishing.manifest import Manifest
 
-# The value in the table, and the value a reader of the CSV must get.
-HOSTILE_TEXTS = [
-    (None, None),
-    ("", ""),
-    (" ", " "),
-    ("plain", "plain"),
-    ("  blanks around  ", "  blanks around  "),
-    ("comma, semicolon; pipe|", "comma, semicolon; pipe|"),
-    ('a "quoted" word', 'a "quoted" word'),
-    ('"', '"'),
-    ('""', '""'),
-    ('ends with "', 'ends with "'),
-    ("'already quoted", "'already quoted"),
-    ("line\nfeed", "line\nfeed"),
-    ("\n", "'\n"),
-    ("carriage\rreturn", "carriage\rreturn"),
-    ("both\r\nof them", "both\r\nof them"),
-    ("tab\tinside", "tab\tinside"),
-    ("back\\slash", "back\\slash"),
-    ('\\"', '\\"'),
-    ("\\N", "\\N"),
-    ("NULL", "NULL"),
-    ("007", "007"),
-    ("1.50", "1.50"),
-    ("#comment", "#comment"),
-    ("pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich", "pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich"),
-    ("\ufeffbyte order mark", "\ufeffbyte order mark"),
-    ("line\u2028separator", "line\u2028separator"),
-    ("nul\0inside", "nulinside"),
-    ("\0", ""),
-    ("x" * 40_000, "x" * 40_000),
-    ("=1+1", "'=1+1"),
-    ('=HYPERLINK("http://example.com","x")', '\'=HYPERLINK("http://example.com","x")'),
-    ("+1", "'+1"),
-    ("-1", "'-1"),
-    ("@SUM(A1)", "'@SUM(A1)"),
-    ("\t=1", "'\t=1"),
-    ("\r=1", "'\r=1"),
-    ("\n=1", "'\n=1"),
-    ("\0=1", "'=1"),
-    ("=\0\0", "'="),
-    ("\uff1d1", "'\uff1d1"),
-    ("\uff0b1", "'\uff0b1"),
-    ("\uff0d1", "'\uff0d1"),
-    ("\uff201", "'\uff201"),
-    ("a=1", "a=1"),
-    ("'=1+1", "''=1+1"),
-    ("''-1", "'''-1"),
-    ("'\0=1", "''=1"),
-    ("'", "'"),
+Texts = list[tuple[str | None, str | None]]
+
+
+def _same(*texts: str | None) -> Texts:
+    return [(text, text) for text in texts]
+
+
+def _quoted(*texts: str) -> Texts:
+    """Return texts that begin as a formula does, or with quotes before it."""
+    return [(text, f"'{text}") for text in texts]
+
+
+# The value in the table, and the value a reader of the CSV must get. The order is that of lines in a stored file.
+HOSTILE_TEXTS: Texts = [
+    *_same(None, "", " ", "plain", "  blanks around  ", "comma, semicolon; pipe|", 'a "quoted" word', '"', '""'),
+    *_same('ends with "', "'already quoted", "line\nfeed"),
+    *_quoted("\n"),
+    *_same("carriage\rreturn", "both\r\nof them", "tab\tinside", "back\\slash", '\\"', "\\N", "NULL", "007", "1.50"),
+    *_same(
+        "#comment", "pizza \U0001f355 for \u738b\u82b3, Z\u00fcrich", "\ufeffbyte order mark", "line\u2028separator"
+    ),
+    *(("nul\0inside", "nulinside"), ("\0", "")),
+    *_same("x" * 40_000),
+    *_quoted("=1+1", '=HYPERLINK("http://example.com","x")', "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"),
+    *(("\0=1", "'=1"), ("=\0\0", "'=")),
+    *_quoted("\uff1d1", "\uff0b1", "\uff0d1", "\uff201"),
+    *_same("a=1"),
+    *_quoted("'=1+1", "''-1"),
+    *(("'\0=1", "''=1"), ("'", "'")),
 ]
 
 GUARDED = sum((escaped or "") != (text or "").replace("\0", "") for text, escaped in HOSTILE_TEXTS)
 WITH_NUL = sum("\0" in (text or "") for text, _ in HOSTILE_TEXTS)
 
 SCHEMA = pa.schema(
-    [
-        ("event_id", pa.int64()),
-        ("event_at", pa.timestamp("us", "UTC")),
-        ("note", pa.string()),
-        ("amount", pa.decimal128(12, 2)),
-        ("tiny", pa.decimal128(38, 10)),
-        ("quantity", pa.int32()),
-        ("sold_on", pa.date32()),
-        ("is_gift", pa.bool_()),
-    ]
+    {
+        **{"event_id": pa.int64(), "event_at": pa.timestamp("us", "UTC"), "note": pa.string()},
+        **{"amount": pa.decimal128(12, 2), "tiny": pa.decimal128(38, 10), "quantity": pa.int32()},
+        **{"sold_on": pa.date32(), "is_gift": pa.bool_()},
+    }
 )
 COLUMNS = SCHEMA.names
 # As Spark names them.

@@ -25,6 +25,14 @@ ADDRESS_IDS = {"addressid", "shipping_address_id", "billing_address_id"}
 OF_A_SEED = 100_000
 """More than a seed has of anything."""
 
+# What all rows have.
+PAYMENT = {"product_id": 0, "cc_number": "0000-0000-0000-0000", "expiration": "01/30"}
+PERSON = {"registertime": 0, "regionid": "Region_1", "gender": "OTHER"}
+STORE_ORDER = {"date": date(2020, 1, 1), "status": "accepted"}
+PRODUCT = {"brand": "Brand", "category": "clothes", "description": "A product", "color": "red", "size": "M"}
+ADDRESS = {"street": "Street 1", "postalcode": "12345", "country": "DE"}
+TRADE = {"symbol": "ABC", "account": "XYZ", "userid": "User_1"}
+
 
 @dataclass(frozen=True)
 class Event:
@@ -100,44 +108,29 @@ def _payment(rng: Random) -> Event:
     after_order = rng.choice((timedelta(0), HOUR, DAY, WINDOW, WINDOW + INSTANT, -INSTANT, 5 * DAY))
     row = {
         "order_id": order_id,
-        "product_id": 0,
         "customer_id": rng.randrange(CUSTOMERS),
         "confirmation_code": rng.choice(("AB12CD34", "ZZ99ZZ99", "00000000", "0")),
         "payment_method": rng.choice(("card", None)),
-        "cc_number": "0000-0000-0000-0000",
-        "expiration": "01/30",
         "amount": rng.randrange(10_000) / 100,
         "ts": _ordered_at(order_id) + after_order,
     }
-    return Event("payments", row)
+    return Event("payments", PAYMENT | row)
 
 
 def _store_order(rng: Random) -> Event:
     lines = [
-        {
-            "product_id": rng.randrange(20),
-            "category": rng.choice(("pizza", "drinks")),
-            "quantity": quantity,
-            "unit_price": 2.5,
-            "net_price": 2.5 * quantity,
-        }
+        {"product_id": rng.randrange(20), "category": rng.choice(("pizza", "drinks"))}
+        | {"quantity": quantity, "unit_price": 2.5, "net_price": 2.5 * quantity}
         for quantity in (rng.randint(1, 4) for _ in range(rng.randint(0, 5)))
     ]
     row = {
         "store_id": rng.randint(1, 5),
         "store_order_id": rng.randrange(STORE_ORDERS // 5),
         "coupon_code": rng.randint(1_000, 2_000),
-        "date": date(2020, 1, 1),
-        "status": "accepted",
-        "customer": {
-            "registertime": 0,
-            "userid": f"User_{rng.randrange(9)}",
-            "regionid": "Region_1",
-            "gender": "OTHER",
-        },
+        "customer": PERSON | {"userid": f"User_{rng.randrange(9)}"},
         "order_lines": lines,
     }
-    return Event("pizza_orders", row)
+    return Event("pizza_orders", STORE_ORDER | row)
 
 
 def _changes(rng: Random, table: str, key_column: str, keys: int, count: int, draw: Any) -> Iterator[Event]:
@@ -174,16 +167,8 @@ def _order_item(rng: Random, order_item_id: int) -> Row:
 
 
 def _product(rng: Random, product_id: int) -> Row:
-    return {
-        "brand": "Brand",
-        "productname": rng.choice(("Boots", "Hat", "Coat", "")),
-        "category": "clothes",
-        "description": "A product",
-        "color": "red",
-        "size": "M",
-        "price": Decimal(rng.randrange(0, 5_000)).scaleb(-2),
-        "stock": rng.randrange(100),
-    }
+    name, price = rng.choice(("Boots", "Hat", "Coat", "")), Decimal(rng.randrange(0, 5_000)).scaleb(-2)
+    return PRODUCT | {"productname": name, "price": price, "stock": rng.randrange(100)}
 
 
 def _customer(rng: Random, customer_id: int) -> Row:
@@ -197,22 +182,9 @@ def _customer(rng: Random, customer_id: int) -> Row:
 
 
 def _address(rng: Random, number: int) -> Row:
-    return {
-        "street": "Street 1",
-        "city": rng.choice(("Berlin", "Lyon", "Oslo")),
-        "state": rng.choice(("BE", "ARA", "OS")),
-        "postalcode": "12345",
-        "country": "DE",
-    }
+    return ADDRESS | {"city": rng.choice(("Berlin", "Lyon", "Oslo")), "state": rng.choice(("BE", "ARA", "OS"))}
 
 
 def _trade(rng: Random) -> Event:
-    row = {
-        "side": rng.choice(("BUY", "SELL")),
-        "quantity": rng.randint(1, 99),
-        "symbol": "ABC",
-        "price": rng.randrange(10_000),
-        "account": "XYZ",
-        "userid": "User_1",
-    }
-    return Event("stock_trades", row)
+    row = {"side": rng.choice(("BUY", "SELL")), "quantity": rng.randint(1, 99), "price": rng.randrange(10_000)}
+    return Event("stock_trades", TRADE | row)
