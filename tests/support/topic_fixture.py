@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -20,7 +19,6 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyiceberg.table import Table
-from pyiceberg.types import IntegerType, StringType
 from pyspark.sql import SparkSession
 
 from python_common.catalog.catalog import load_catalog
@@ -29,7 +27,6 @@ from python_common.config.settings import Settings
 from python_ingest.bronze.commit import Landed
 from python_ingest.bronze.positions import position_of
 from python_ingest.declare import spark_types
-from python_ingest.declare.table_layout import partition_field, sort_field
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
 from python_ingest.landing.batch import BatchWriter
@@ -271,27 +268,6 @@ def assert_no_column_differs(topic: TopicFixture, rows: int) -> None:
     assert all(counts), report.notes
     not_compared = sum(int(count[1].replace(",", "")) for count in counts if count)
     assert (report.decoded > 0, report.decoded + not_compared) == (True, rows), report.notes
-
-
-def laid_out(declaration: Declaration) -> Declaration:
-    """Return the declaration of a table of SALE that is partitioned by time and number, and sorted by both."""
-    return replace(
-        declaration,
-        columns=spark_types.struct({"id": IntegerType(), "note": StringType()}),
-        partition_spec=(partition_field("days(kafka_timestamp)"), partition_field("bucket(4, id)")),
-        sort_order=(sort_field("id desc nulls last"), sort_field("kafka_offset")),
-    )
-
-
-def assert_sorted(topic: TopicFixture) -> None:
-    """See that the rows of each file descend by id, one Kafka partition and one bucket to a file."""
-    files = topic.table().inspect.data_files().to_pylist()
-    assert files
-    for file in files:
-        rows = pq.read_table(file["file_path"].removeprefix("file:")).to_pylist()
-        ids = [row["id"] for row in rows]
-        assert ids == sorted(ids, reverse=True)
-        assert len({row["kafka_partition"] for row in rows}) == 1
 
 
 def configure(topic: TopicFixture, name: str, value: str) -> None:
