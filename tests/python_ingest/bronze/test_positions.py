@@ -134,6 +134,13 @@ def test_the_last_batch_has_the_position_of_all_files(table: Table) -> None:
         position_of(table, from_files=True)
 
 
+def test_after_rows_of_another_program_the_files_are_read(table: Table) -> None:
+    land(table, 1, [(0, 0)], {0: 1})
+    land(table, 7, [(0, 5)])
+    position = position_of(table)
+    assert (position.next_offsets, position.held_batch, position.last_batch) == ({0: 6}, 7, 7)
+
+
 def test_a_rebound_table_claims_the_numbers_after_its_last_batch(table: Table) -> None:
     land(table, 3, [(0, 40)], {0: 41})
     topic_identity.set_properties(table, {"lakehouse.generation": "1", "lakehouse.generation-start": '{"0": 2}'})
