@@ -83,7 +83,8 @@ def a_value(rng: random.Random, schema: Any) -> tuple[Any, Any]:
         written, read = a_value(rng, branch)
         types = {json.dumps(member) for member in schema} - {'"null"'}
         if branch != "null" and len(types) > 1 and types != {'"int"', '"long"'}:
-            read = {f"member_{branch if isinstance(branch, str) else branch['name']}": read}
+            name = branch if isinstance(branch, str) else branch.get("name", branch["type"])
+            read = {f"member_{name}": read}
         return written, read
     match schema if isinstance(schema, str) else schema["type"]:
         case "record":
