@@ -29,6 +29,7 @@ from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dev.stack.temporary import own_environment
 from tests.support.commands import run_dbt_well, run_lakehouse, started
+from tests.support.services.postgres import Postgres, running_postgres
 from tests.support.services.weed import Weed, running_weed
 
 TESTS = Path(__file__).parent
@@ -170,6 +171,12 @@ def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weed]:
     """An S3 and an Iceberg REST catalog."""
     with running_weed(tmp_path_factory.mktemp("weed")) as weed:
         yield weed
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,13 @@
-"""A PostgreSQL for all tests of a lake on servers; `make test-slow` runs them."""
+"""Lakes whose catalog is in PostgreSQL; `make test-slow` runs their tests."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from python_common.config.settings import Settings
-from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
+from tests.support.services.postgres import PASSWORD, Postgres
+from tests.support.services.weed import Weed
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +30,10 @@ def database() -> str:
 def settings(offline_settings: Settings, postgres: Postgres, properties: Path, database: str) -> Settings:
     """Settings of a lake in a directory, its catalog in a separate database."""
     return offline_settings.changed(catalog_uri=postgres.database(database), catalog_properties=properties)
+
+
+@pytest.fixture
+def in_s3(settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The same, with warehouse and exports in a new bucket; the process has the keys."""
+    bucket = weed.new_bucket(monkeypatch)
+    return settings.changed(warehouse=f"s3://{bucket}/warehouse", export_root=f"s3://{bucket}/exports")

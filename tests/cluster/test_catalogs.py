@@ -1,14 +1,20 @@
 """The contract of each catalog of a lake on servers: Spark and Python share it, commits keep rows, refusals say why."""
 
-import subprocess
-import sys
-from contextlib import ExitStack
+import select
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import boto3
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -27,27 +33,24 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from python_ingest.maintenance.purge import delete_orphans
-from tests.support.commands import run_lakehouse
-from tests.support.race import IDS, committed_at_once, ids
-from tests.support.services.postgres import PASSWORD, LossyWay, Postgres
+from tests.support.commands import run_python
+from tests.support.in_process import lakehouse
+from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
 
 ROWS = 50
 # The connections of a Spark to its catalog.
 CLIENTS = 4
+NAMED_BY_VARIABLES = (
+    *("home", "catalog_uri", "catalog_properties", "warehouse", "export_root", "pii_key_file"),
+    *("kafka_bootstrap_servers", "schema_registry_url"),
+)
 # The properties of a catalog behind REST, whose credential is a variable; the keys of its store are AWS's.
 REST = {
     "oauth2": "credential = env:LAKE_CREDENTIAL\nscope = catalog",
     "sigv4": "rest.auth.type = sigv4\nrest.signing-region = us-east-1\nrest.signing-name = s3tables",
 }
-
-
-@pytest.fixture
-def in_s3(settings: Settings, weed: Weed, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings of a lake whose warehouse is a bucket; the process has the keys."""
-    bucket = weed.new_bucket(monkeypatch)
-    return settings.changed(warehouse=f"s3://{bucket}/warehouse")
 
 
 @pytest.fixture(params=["postgresql", *REST])
@@ -71,17 +74,8 @@ def properties_file(directory: Path, lines: str) -> Path:
 
 def name_in_environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have processes that a test starts use a lake."""
-    for name, value in {
-        "LAKEHOUSE_HOME": settings.home,
-        "LAKEHOUSE_CATALOG_URI": settings.catalog_uri,
-        "LAKEHOUSE_CATALOG_PROPERTIES": settings.catalog_properties,
-        "LAKEHOUSE_WAREHOUSE": settings.warehouse,
-        "LAKEHOUSE_EXPORT_ROOT": settings.export_root,
-        "LAKEHOUSE_PII_KEY_FILE": settings.pii_key_file,
-        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka_bootstrap_servers,
-        "SCHEMA_REGISTRY_URL": settings.schema_registry_url,
-    }.items():
-        monkeypatch.setenv(name, str(value))
+    for name in NAMED_BY_VARIABLES:
+        monkeypatch.setenv(Settings.model_fields[name].alias, str(getattr(settings, name)))
 
 
 def land(spark: SparkSession, topic: Declaration, base: Position, start: int) -> None:
@@ -142,37 +136,95 @@ def test_batches_are_taken_once_and_stay_when_maintained(lake: Settings) -> None
     assert position_of(table).next_offsets == {0: 2 * ROWS, 1: 2 * ROWS}
 
 
+def hundred(first: int) -> pa.Table:
+    """Return a hundred rows."""
+    return pa.table({"id": range(first, first + 100)})
+
+
+def ids(catalog: Catalog, name: str) -> list[int]:
+    return sorted(catalog.load_table(name).scan().to_arrow()["id"].to_pylist())
+
+
 def test_of_commits_at_once_no_row_is_lost_or_doubled(lake: Settings) -> None:
-    won, committed = committed_at_once(load_catalog(lake, create=True), f"bronze.race_{uuid4().hex}", writers=4)
-    assert committed == won
+    catalog, name = load_catalog(lake, create=True), f"bronze.race_{uuid4().hex}"
+    catalog.create_namespace_if_not_exists("bronze")
+    catalog.create_table(name, hundred(0).schema, properties={"commit.retry.num-retries": "0"})
+    tables = {first: catalog.load_table(name) for first in range(0, 400, 100)}
+
+    def committed(first: int) -> range:
+        try:
+            tables[first].append(hundred(first))
+        except CommitFailedException:
+            return range(0)
+        return range(first, first + 100)
+
+    with ThreadPoolExecutor() as writers:
+        won = [number for numbers in writers.map(committed, tables) for number in numbers]
+    assert ids(catalog, name) == won
     assert won
 
 
-@pytest.mark.parametrize("losses", [["reply", "reply"], ["request", "reply"]], ids="-".join)
-def test_a_lost_commit_of_pyiceberg_is_there_or_not_never_half(
-    settings: Settings, postgres: Postgres, database: str, losses: list[str]
+@dataclass
+class LossyWay:
+    """A port that leads to a server, until a statement comes by that must be lost.
+
+    `losses` are "reply" or "request", one for each such statement to come; the connection that lost one is closed.
+    """
+
+    to: int
+    statement: bytes = b"UPDATE iceberg_tables SET"
+    losses: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
+
+    def _lead(self, client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self.to)) as server:
+            while True:
+                [source, *_], _, _ = select.select([client, server], [], [])
+                part = source.recv(65_536)
+                loss = self.losses.pop(0) if source is client and self.losses and self.statement in part else ""
+                if not part or loss == "request":
+                    return
+                (server if source is client else client).sendall(part)
+                if loss:
+                    # Its reply shows that the server has done it.
+                    server.recv(65_536)
+                    return
+
+
+def test_a_commit_of_pyiceberg_that_is_lost_is_never_half(
+    settings: Settings, postgres: Postgres, database: str
 ) -> None:
     way = LossyWay(postgres.port, b"COMMIT")
     catalog = load_catalog(settings.changed(catalog_uri=postgres.address(database, way.port)))
     catalog.create_namespace("bronze")
-    catalog.create_table("bronze.t", IDS).append(ids(0))
+    catalog.create_table("bronze.t", hundred(0).schema).append(hundred(0))
     direct, count = load_catalog(settings), 100
-    for loss in losses:
+    for loss in ("reply", "reply", "request", "reply"):
         way.losses.append(loss)
         with pytest.raises(OperationalError):
-            catalog.load_table("bronze.t").append(ids(count))
+            catalog.load_table("bronze.t").append(hundred(count))
         assert way.losses == []
         count += 100 if loss == "reply" else 0
-        committed_ids = direct.load_table("bronze.t").scan().to_arrow()["id"].to_pylist()
-        assert sorted(committed_ids) == list(range(count))
-    catalog.load_table("bronze.t").append(ids(count))
-    assert direct.load_table("bronze.t").scan().to_arrow().num_rows == count + 100
+        assert ids(direct, "bronze.t") == [*range(count)]
+    catalog.load_table("bronze.t").append(hundred(count))
+    assert len(ids(direct, "bronze.t")) == count + 100
     way.close()
 
 
-def test_a_lost_commit_of_spark_is_there_or_not_never_half(
-    settings: Settings, postgres: Postgres, database: str
-) -> None:
+def test_a_commit_of_spark_that_is_lost_is_never_half(settings: Settings, postgres: Postgres, database: str) -> None:
     way = LossyWay(postgres.port)
     catalog = load_catalog(settings)
     with separate_session(settings.changed(catalog_uri=postgres.address(database, way.port)), "lossy") as spark:
@@ -198,11 +250,10 @@ def test_a_lost_commit_of_spark_is_there_or_not_never_half(
                     with pytest.raises(Exception, match="conflicting files"):
                         writer.overwrite(F.col("id") >= count)
                 else:
-                    assert catalog.load_table(name).scan().to_arrow().num_rows == count
+                    assert len(ids(catalog, name)) == count
                     writer.overwrite(F.col("id") >= count)
                 count += ROWS
-                committed_ids = catalog.load_table(name).scan().to_arrow()["id"].to_pylist()
-                assert sorted(committed_ids) == list(range(count))
+                assert ids(catalog, name) == [*range(count)]
                 assert spark.table(name).distinct().count() == count
     way.close()
 
@@ -210,7 +261,7 @@ def test_a_lost_commit_of_spark_is_there_or_not_never_half(
 def test_sessions_of_a_thrift_server_share_its_connections(
     settings: Settings, postgres: Postgres, database: str, tmp_path: Path
 ) -> None:
-    settings = settings.changed(thrift_port=free_ports(1)[0], thrift_password="thrift-secret-c2d8")
+    settings = settings.changed(thrift_port=free_ports(1)[0], thrift_password="thrift-secret")
     server = thrift_server.service(tmp_path / "thrift", settings)
     server.start()
     try:
@@ -226,11 +277,8 @@ def test_sessions_of_a_thrift_server_share_its_connections(
 
 
 def test_a_thrift_server_that_cannot_open_its_catalog_reports_why(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "wrong").mkdir()
-    file = properties_file(tmp_path / "wrong", f"jdbc.password = {PASSWORD}\nclients = none")
-    wrong = settings.changed(
-        catalog_properties=file, thrift_port=free_ports(1)[0], thrift_password="thrift-secret-c2d8"
-    )
+    file = properties_file(tmp_path, f"jdbc.password = {PASSWORD}\nclients = none")
+    wrong = settings.changed(catalog_properties=file, thrift_port=free_ports(1)[0], thrift_password="thrift-secret")
     server = thrift_server.service(tmp_path / "thrift", wrong)
     try:
         with pytest.raises(UserError, match=r'cannot open the catalog at jdbc:postgresql.*For input string: "none"'):
@@ -251,8 +299,7 @@ def test_a_master_that_cannot_be_reached_is_named(settings: Settings, monkeypatc
     file.write_text("spark.master spark://nowhere\n")
     name_in_environment(settings, monkeypatch)
     monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(file))
-    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=False)
-    assert "Spark does not start on spark://nowhere (SparkException: " in done.stderr.splitlines()[-1]
+    assert "Spark does not start on spark://nowhere (SparkException: " in run_python(START).stderr.splitlines()[-1]
 
 
 def test_a_process_keeps_one_connection_and_replaces_an_ended_one(
@@ -308,12 +355,11 @@ def test_a_login_that_rest_refuses_is_reported_by_its_cause(
 
 
 @pytest.mark.parametrize("lake", ["oauth2"], indirect=True)
-@pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject shop.customer=42"])
+@pytest.mark.parametrize("command", ["weekly", "export run", "erase --subject shop.customer=42", "fork create mine"])
 def test_a_catalog_without_views_is_reported_before_a_build(
     lake: Settings, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name_in_environment(lake, monkeypatch)
-    refused = run_lakehouse(*command.split())
+    refused = lakehouse(*command.split())
     assert refused.returncode == 1
     assert f"error: The catalog at {lake.catalog_uri} has no views" in refused.stderr
-    assert "Use a catalog that has views" in refused.stderr

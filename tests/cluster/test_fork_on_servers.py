@@ -13,7 +13,6 @@ from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, V
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import changed_environment
 from python_common.config.settings import Settings
-from python_common.errors import UserError
 from python_common.spark import thrift
 from python_dev.review import data
 from python_jobs import fork, fork_catalog
@@ -89,11 +88,3 @@ def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production:
         assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
     finally:
         catalog.drop_view("shop.names")
-
-
-def test_a_catalog_that_lists_no_views_is_not_forked(production: Settings) -> None:
-    text = production.catalog_properties.read_text()
-    production.catalog_properties.write_text(text.replace("view-endpoints-supported = true\n", ""))
-    with pytest.raises(UserError, match="has no views"):
-        fork.create(production, "mine", DAY)
-    assert fork_catalog.tags(load_catalog(production)) == []

@@ -1,11 +1,6 @@
 """Stores that are away for a moment: work goes on by itself or ends with its cause, and nothing is lost or doubled."""
 
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -18,7 +13,7 @@ from python_common.failure import to_user_error
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from tests.support.services.postgres import Postgres
-from tests.support.services.weed import Weed, running_weed
+from tests.support.services.weed import Weed
 from tests.support.versions import publish_content
 
 
@@ -30,7 +25,6 @@ class Note:
 
 TABLE = SmallTable("ops.notes", Note)
 Rows = dict[str, Note]
-OUTAGE_SECONDS = 10.0
 
 
 def noted(name: str) -> Rows:
@@ -41,38 +35,6 @@ def assert_it_can_be_done_again(catalog: Catalog) -> None:
     """See that a change that failed is not there, and that it is once it is done again."""
     assert TABLE.rows(catalog).keys() == {"before"}
     assert TABLE.change(catalog, lambda rows: {**rows, **noted("after")}).keys() == {"before", "after"}
-
-
-@pytest.fixture(scope="module")
-def own_weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weed]:
-    """A SeaweedFS that may be killed."""
-    with running_weed(tmp_path_factory.mktemp("weed")) as weed:
-        yield weed
-
-
-@pytest.fixture
-def in_bucket(own_weed: Weed, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings of a lake and an export root in a bucket."""
-    bucket = own_weed.new_bucket(monkeypatch)
-    return offline_settings.changed(warehouse=f"s3://{bucket}/warehouse", export_root=f"s3://{bucket}/exports")
-
-
-@contextmanager
-def away(weed: Weed) -> Iterator[None]:
-    """Have the store refuse connections for ten seconds, from the begin of the block on."""
-    weed.kill()
-    start = time.monotonic()
-
-    def come_back() -> None:
-        time.sleep(max(0.0, OUTAGE_SECONDS - (time.monotonic() - start)))
-        weed.service.start()
-
-    coming = threading.Thread(target=come_back)
-    coming.start()
-    try:
-        yield
-    finally:
-        coming.join()
 
 
 def test_a_change_whose_postgresql_stops_can_be_done_again(settings: Settings, postgres: Postgres) -> None:
@@ -97,28 +59,26 @@ def test_a_change_whose_postgresql_stops_can_be_done_again(settings: Settings, p
     assert_it_can_be_done_again(catalog)
 
 
-def test_a_change_while_the_store_is_away_can_be_done_again(own_weed: Weed, in_bucket: Settings) -> None:
-    catalog = load_catalog(in_bucket, create=True)
+def test_a_change_while_the_store_is_away_can_be_done_again(weed: Weed, in_s3: Settings) -> None:
+    catalog = load_catalog(in_s3)
     TABLE.change(catalog, lambda rows: noted("before"))
-    with away(own_weed):
+    with weed.away():
         with pytest.raises(Exception) as raised:
             TABLE.change(catalog, lambda rows: {**rows, **noted("after")})
-        message = str(to_user_error(raised.value, in_bucket))
+        message = str(to_user_error(raised.value, in_s3))
         assert "cannot be read (AWS Error" in message, message
         assert "check that its store answers" in message
         assert "damaged" not in message
     assert_it_can_be_done_again(catalog)
 
 
-def test_an_upload_while_the_store_is_away_publishes_one_version(
-    own_weed: Weed, in_bucket: Settings, tmp_path: Path
-) -> None:
-    target = open_target(in_bucket)
-    with away(own_weed):
+def test_an_upload_while_the_store_is_away_publishes_one_version(weed: Weed, in_s3: Settings) -> None:
+    target = open_target(in_s3)
+    with weed.away():
         try:
             outcome = publish_content(target, "note\na\n").manifest.path
         except Exception as error:
-            outcome = str(to_user_error(error, in_bucket))
+            outcome = str(to_user_error(error, in_s3))
     assert outcome == "events/2020-W53/v1" or "exports cannot be used (NewConnectionError)" in outcome, outcome
     publish_content(target, "note\na\n")
     [only] = published(target)

@@ -20,6 +20,7 @@ from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift
 from tests.support.commands import LAKEHOUSE
+from tests.support.other_engines import blocks
 from tests.support.race import until
 from tests.support.services.postgres import Postgres
 from tests.support.services.weed import READABLE, READER_BUCKET, READER_KEY, READER_SECRET, Weed
@@ -28,12 +29,8 @@ PAGE = (PROJECT_ROOT / "docs" / "security.md").read_text().partition("## A Thrif
 PASSWORD = "reader-secret-91ab"
 SALES = pa.table({"ordered_week": ["2026-W46", "2026-W46", "2026-W47"], "total_amount": [10, 20, 40]})
 RAW = pa.table({"email": ["person@example.com"]})
+DENIED = "AccessDenied|Access Denied|403"
 RESTRICTED = ("bronze", "staging", "deduplicated", "masked", "joined", "ops")
-
-
-def blocks(language: str) -> str:
-    [block] = re.findall(rf"^   ```{language}\n(.*?)^   ```$", PAGE, re.MULTILINE | re.DOTALL)
-    return str(block)
 
 
 @pytest.fixture
@@ -57,7 +54,8 @@ def lake(settings: Settings, weed: Weed) -> Iterator[Settings]:
 def reader(lake: Settings, postgres: Postgres, weed: Weed, database: str, tmp_path: Path) -> Iterator[Settings]:
     """Settings of the running server, whose environment is that of the page."""
     with postgres.connection(database) as connection, connection.cursor() as cursor:
-        cursor.execute(blocks("sql").replace("'PASSWORD'", f"'{PASSWORD}'"))
+        [role] = blocks(PAGE, "sql")
+        cursor.execute(role.replace("'PASSWORD'", f"'{PASSWORD}'"))
     properties = tmp_path / "reader.properties"
     properties.write_text(f"jdbc.password = {PASSWORD}\n")
     properties.chmod(0o600)
@@ -73,7 +71,8 @@ def reader(lake: Settings, postgres: Postgres, weed: Weed, database: str, tmp_pa
         "AWS_SECRET_ACCESS_KEY": READER_SECRET,
         "AWS_REGION": "us-east-1",
     }
-    env = dict(line.strip().split("=", 1) for line in blocks("ini").splitlines()) | values
+    [variables] = blocks(PAGE, "ini")
+    env = dict(line.strip().split("=", 1) for line in variables.splitlines()) | values
     assert env.keys() - values.keys() == {"KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL"}
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "PYTHONPATH") if name in os.environ}
     env = {**inherited, **env, "AWS_ENDPOINT_URL_S3": weed.s3}
@@ -97,7 +96,9 @@ def answers(settings: Settings) -> bool:
 def test_a_server_for_readers_reads_marts_and_nothing_else(
     lake: Settings, reader: Settings, postgres: Postgres
 ) -> None:
-    before = metadata(lake)
+    catalog = load_catalog(lake)
+    names = [f"{schema}.rows" for schema in (*READABLE, *RESTRICTED)]
+    before = [catalog.load_table(name).metadata_location for name in names]
     with thrift.connect(reader) as cursor:
         for schema in READABLE:
             sums = "select ordered_week, sum(total_amount) from {} group by ordered_week order by ordered_week"
@@ -107,19 +108,19 @@ def test_a_server_for_readers_reads_marts_and_nothing_else(
             assert thrift.rows(cursor, f"show tables in {schema}") == []
             assert_refused(cursor, f"select * from {schema}.rows", "TABLE_OR_VIEW_NOT_FOUND")
         for sql, refusal in (
-            ("insert into marts.rows values ('2026-W48', 1)", "AccessDenied|Access Denied|403"),
-            ("delete from marts.rows where true", "AccessDenied|Access Denied|403|permission denied"),
-            ("create table marts.other (id int)", "AccessDenied|Access Denied|403"),
-            ("alter table marts.rows set tblproperties ('a' = 'b')", "AccessDenied|Access Denied|403"),
+            ("insert into marts.rows values ('2026-W48', 1)", DENIED),
+            ("delete from marts.rows where true", f"{DENIED}|permission denied"),
+            ("create table marts.other (id int)", DENIED),
+            ("alter table marts.rows set tblproperties ('a' = 'b')", DENIED),
             ("drop table marts.rows", "permission denied for table iceberg_tables"),
             ("create namespace lake.other", "permission denied for table iceberg_namespace_properties"),
         ):
             assert_refused(cursor, sql, refusal)
-        assert_refused(cursor, "select * from spark_catalog.default.pii_key", "TABLE_OR_VIEW_NOT_FOUND")
-        assert_refused(cursor, "select * from spark_catalog.default.pii_pads", "TABLE_OR_VIEW_NOT_FOUND")
+        for table in ("pii_key", "pii_pads"):
+            assert_refused(cursor, f"select * from spark_catalog.default.{table}", "TABLE_OR_VIEW_NOT_FOUND")
         key = thrift.rows(cursor, "select java_method('java.lang.System', 'getenv', 'LAKEHOUSE_PII_KEY_FILE')")
         assert key == [("null",)]
-    assert metadata(lake) == before
+    assert [catalog.load_table(name).metadata_location for name in names] == before
 
 
 def test_keys_of_a_reader_get_files_of_public_schemas_alone(lake: Settings) -> None:
@@ -132,11 +133,6 @@ def test_keys_of_a_reader_get_files_of_public_schemas_alone(lake: Settings) -> N
         else:
             with pytest.raises(ClientError, match="403"):
                 s3.head_object(Bucket=bucket, Key=key)
-
-
-def metadata(lake: Settings) -> dict[str, str]:
-    catalog = load_catalog(lake)
-    return {name: catalog.load_table(f"{name}.rows").metadata_location for name in (*READABLE, *RESTRICTED)}
 
 
 def assert_refused(cursor: hive.Cursor, sql: str, refusal: str) -> None:

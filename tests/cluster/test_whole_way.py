@@ -5,7 +5,6 @@ The tests run in order and share one lake: what is tested is a history.
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,7 @@ from python_export.publishing.target import open_target
 from python_ingest.declare.topics import Declaration
 from python_jobs import fork
 from tests.support import planted
-from tests.support.commands import run_dbt, run_lakehouse, started
+from tests.support.commands import run_dbt, run_lakehouse, run_python, started
 from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.secured import PASSWORD as LOGIN
 from tests.support.services.secured import USER, Authority, secured_broker
@@ -83,9 +82,8 @@ class Servers:
         self.postgres.start()
 
     def lose_the_store_for_a_while(self) -> None:
-        self.weed.kill()
-        time.sleep(DOWN_SECONDS)
-        self.weed.service.start()
+        with self.weed.away():
+            pass
 
     def up(self) -> None:
         """Start again what is down."""
@@ -285,8 +283,7 @@ def test_a_cluster_that_gives_no_executor_is_named(
     file.chmod(0o600)
     produce_wave(2)
     monkeypatch.setenv("LAKEHOUSE_SPARK_CONF", str(file))
-    command = [sys.executable, "-c", IMPATIENT, "ingest", "run", "payments"]
-    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    done = run_python(IMPATIENT, "ingest", "run", "payments")
     assert done.returncode == 1
     assert "runs no task for the ingester within 10 s" in done.stderr
 

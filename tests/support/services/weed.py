@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 import boto3
 import httpx2
@@ -16,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from python_common.process import Service, free_ports
 
+OUTAGE_SECONDS = 10.0
 KEY, SECRET = "lake-key", "lake-secret-8e02"
 TABLE_BUCKET = "lakeb"
 """The bucket of the REST catalog's tables."""
@@ -37,6 +39,17 @@ class Weed:
         if process := self.service.process():
             process.kill()
         self.service.stop()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Refuse connections for ten seconds, from the begin of the block on."""
+        self.kill()
+        coming = Timer(OUTAGE_SECONDS, self.service.start)
+        coming.start()
+        try:
+            yield
+        finally:
+            coming.join()
 
     @property
     def variables(self) -> dict[str, str]:
