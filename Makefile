@@ -97,7 +97,7 @@ test-unit: $(VENV) ## The tests that need no service and not dbt
 	@$(RUN) pytest --numprocesses 3 --dist worksteal --ignore tests/cluster --ignore tests/trino -m "unit and not slow"
 
 test-slow: setup browser $(CLUSTER) ## A lake on servers, random sequences and kills (TEST_SEED, TEST_ROUNDS), faults of services, an upgrade, other Pythons and Javas; PART=2/8 runs the second of eight parts
-	@$(PYTEST) -m "slow or cluster" $(if $(PART),--part $(PART))
+	@TEST_ROUNDS=$(or $(TEST_ROUNDS),1) $(PYTEST) -m "slow or cluster or random" $(if $(PART),--part $(PART))
 
 $(TRINO): tests/trino/pom.xml tests/trino/jars.lock | setup
 	@echo "setup: fetching Trino into tests/trino/target"

@@ -2,8 +2,9 @@
 
 Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
 is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `slow`
-takes a test out of `make test`: random sequences, more seeds, faults of services, separate lakes, kills at random.
-`make test-slow` runs these and the cluster; with PART=2/8, the second of eight parts of about equal length.
+takes a test out of `make test`: random sequences, faults of services, separate lakes, kills at random. `random` are
+those with a seed. `make test-slow` runs both and the cluster; with PART=2/8, the second of eight parts of about equal
+length.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
@@ -13,7 +14,6 @@ import fcntl
 import gc
 import os
 import pickle
-import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -29,6 +29,7 @@ from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dev.stack.temporary import own_environment
 from tests.support.commands import run_dbt_well, run_lakehouse, started
+from tests.support.seeds import ROUNDS
 from tests.support.services.postgres import Postgres, running_postgres
 from tests.support.services.weed import Weed, running_weed
 
@@ -58,8 +59,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     # With the defaults, collecting garbage takes a fourteenth of the CPU time of the unit tests.
     gc.set_threshold(50_000, 50, 50)
-    # Part of test names, which all workers must agree on.
-    os.environ.setdefault("TEST_SEED", str(random.randrange(1_000_000)))
 
 
 # Before pytest-xdist reads the marks.
@@ -67,6 +66,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(tier(item))
+        if "random_seed" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.random)
         if item.get_closest_marker("xdist_group") is None:
             module = str(item.path.relative_to(TESTS).with_suffix(""))
             item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else module))
@@ -84,7 +85,7 @@ def group(item: pytest.Item) -> str:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in ("slow", "cluster"))
+    return any(item.get_closest_marker(mark) for mark in ("slow", "cluster", "random"))
 
 
 def parts(groups: Iterable[str], number: int) -> list[set[str]]:
@@ -107,6 +108,12 @@ def tier(item: pytest.Item) -> str:
     on_s3 = "s3" in getattr(item, "callspec", SimpleNamespace(params={})).params.values()
     uses_service = on_s3 or SERVICES & {*getattr(item, "fixturenames", ())}
     return "stack" if uses_service or item.get_closest_marker("stack") else "unit"
+
+
+@pytest.fixture(params=range(1 + 10 * ROUNDS))
+def random_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of a random test."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,8 @@
-"""Seeds of random tests: `make test` has one of each, `make test-slow` a random one."""
+"""Seeds of random tests: the fixture `random_seed` is 0, and in `make test-slow` ten more for each round."""
 
 import os
-from typing import Any
+import random
 
-import pytest
-
-SEED = int(os.environ["TEST_SEED"])
-
-
-def seeds(count: int) -> list[Any]:
-    """Return the values of a parameter: the first seed, and others that are slow."""
-    return [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, count))]
+# Part of test names, on which all workers must agree.
+SEED = int(os.environ.setdefault("TEST_SEED", str(random.randrange(1_000_000))))
+ROUNDS = int(os.environ.get("TEST_ROUNDS", "0"))

@@ -19,7 +19,6 @@ from python_common.catalog import catalog
 from python_common.catalog.catalog import load_catalog, load_table, read_batches, translate_read_errors
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from tests.support.seeds import seeds
 
 
 @pytest.fixture
@@ -88,12 +87,11 @@ def read(settings: Settings) -> None:
             of_snapshot.fetch_manifest_entry(table.io)
 
 
-@pytest.mark.parametrize("seed", seeds(3))
 def test_whatever_damages_a_file_of_metadata_is_called_damage(
-    table: Table, offline_settings: Settings, seed: int
+    table: Table, offline_settings: Settings, random_seed: int
 ) -> None:
     snapshot = table.current_snapshot()
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     process = partial(ProcessPoolExecutor, 1, get_context("spawn"))
     reader = process()
     for location in (table.metadata_location, snapshot.manifest_list, snapshot.manifests(table.io)[0].manifest_path):

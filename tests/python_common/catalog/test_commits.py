@@ -25,7 +25,6 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_ingest.bronze.rewrite import REPLAY, replace_rows
 from python_ingest.maintenance.maintain import Retention, maintain_table
-from tests.support.seeds import seeds
 
 
 @pytest.mark.parametrize("refusal", [CommitFailedException("stale"), CommitConflict("stale")])
@@ -154,11 +153,10 @@ def table(offline_settings: Settings) -> Iterator[Table]:
     yield catalog.create_table("bronze.events", pa.schema([("id", pa.int64())]), properties=properties)
 
 
-@pytest.mark.parametrize("seed", seeds(6))
 def test_no_clock_makes_a_commit_that_java_refuses(
-    table: Table, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    table: Table, random_seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    rng = random.Random(seed)
+    rng = random.Random(random_seed)
     clock = Clock(monkeypatch)
     refused = 0
     for _ in range(30):

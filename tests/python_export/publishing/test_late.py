@@ -30,7 +30,6 @@ from python_export.run import Exporter
 from python_jobs.weekly import cli as weekly
 from tests.support.hostile_rows import draft
 from tests.support.in_process import Command
-from tests.support.seeds import seeds
 from tests.support.versions import publish_content
 
 OLD, NEW = "2020-W52", "2020-W53"
@@ -143,12 +142,11 @@ def test_weeks_that_are_held_come_last_so_that_others_are_not_left(exports: Expo
     assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W47"]
 
 
-@pytest.mark.parametrize("seed", seeds(20))
 def test_a_week_has_its_one_version_once_a_root_that_readers_know_had_one(
-    exports: Exports, offline_settings: Settings, tmp_path: Path, seed: int
+    exports: Exports, offline_settings: Settings, tmp_path: Path, random_seed: int
 ) -> None:
     """Runs in two announced roots and two trials, some of which fail; versions that are withdrawn or moved away."""
-    chance = random.Random(seed)
+    chance = random.Random(random_seed)
     roots = [open_target(offline_settings.changed(export_root=str(tmp_path / name))) for name in "abcd"]
     in_lake: set[tuple[str, str]] = set()
     in_root: dict[Target, set[tuple[str, str]]] = {root: set() for root in roots}
@@ -182,10 +180,9 @@ def test_late_data_makes_no_week_due_of_a_dataset_with_one_version(exports: Expo
     assert exports.due(now, until=NEW, once=["events"]) == {NEW: ["events", "orders"], OLD: ["orders"]}
 
 
-@pytest.mark.parametrize("seed", seeds(20))
-def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, seed: int) -> None:
+def test_no_week_is_lost_whatever_happened_to_it(exports: Exports, random_seed: int) -> None:
     """Runs on random Mondays that publish, fail or skip each due week, and files that expire."""
-    chance = random.Random(seed)
+    chance = random.Random(random_seed)
     weeks = weeks_between("2020-W50..2021-W06")
     exported: set[tuple[str, str]] = set()
     late.record_due(exports.catalog, exports.target, weeks[0], ("events",))
