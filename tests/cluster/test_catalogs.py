@@ -2,12 +2,12 @@
 
 import select
 import socket
-import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from socketserver import BaseRequestHandler
 from uuid import uuid4
 
 import boto3
@@ -35,6 +35,7 @@ from python_ingest.maintenance.maintain import Retention, maintain_table
 from python_ingest.maintenance.purge import delete_orphans
 from tests.support.commands import run_python
 from tests.support.in_process import lakehouse
+from tests.support.services.http_server import serving
 from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import KEY, SECRET, TABLE_BUCKET, Weed
@@ -164,70 +165,58 @@ def test_of_commits_at_once_no_row_is_lost_or_doubled(lake: Settings) -> None:
     assert won
 
 
-@dataclass
-class LossyWay:
-    """A port that leads to a server, until a statement comes by that must be lost.
+@contextmanager
+def lossy(to: int, statement: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Yield a port that leads to another, and what it loses, "reply" or "request", of such statements to come.
 
-    `losses` are "reply" or "request", one for each such statement to come; the connection that lost one is closed.
+    The connection that lost one is closed.
     """
+    losses: list[str] = []
 
-    to: int
-    statement: bytes = b"UPDATE iceberg_tables SET"
-    losses: list[str] = field(default_factory=list)
+    class Way(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", to)) as server:
+                while True:
+                    [source, *_], _, _ = select.select([self.request, server], [], [])
+                    part = source.recv(65_536)
+                    loss = losses.pop(0) if source is self.request and losses and statement in part else ""
+                    if not part or loss == "request":
+                        return
+                    (server if source is self.request else self.request).sendall(part)
+                    if loss:
+                        # Its reply shows that the server has done it.
+                        server.recv(65_536)
+                        return
 
-    def __post_init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listening.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
-
-    def _lead(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self.to)) as server:
-            while True:
-                [source, *_], _, _ = select.select([client, server], [], [])
-                part = source.recv(65_536)
-                loss = self.losses.pop(0) if source is client and self.losses and self.statement in part else ""
-                if not part or loss == "request":
-                    return
-                (server if source is client else client).sendall(part)
-                if loss:
-                    # Its reply shows that the server has done it.
-                    server.recv(65_536)
-                    return
+    with serving(Way) as url:
+        yield int(url.rpartition(":")[2]), losses
 
 
 def test_a_commit_of_pyiceberg_that_is_lost_is_never_half(
     settings: Settings, postgres: Postgres, database: str
 ) -> None:
-    way = LossyWay(postgres.port, b"COMMIT")
-    catalog = load_catalog(settings.changed(catalog_uri=postgres.address(database, way.port)))
-    catalog.create_namespace("bronze")
-    catalog.create_table("bronze.t", hundred(0).schema).append(hundred(0))
-    direct, count = load_catalog(settings), 100
-    for loss in ("reply", "reply", "request", "reply"):
-        way.losses.append(loss)
-        with pytest.raises(OperationalError):
-            catalog.load_table("bronze.t").append(hundred(count))
-        assert way.losses == []
-        count += 100 if loss == "reply" else 0
-        assert ids(direct, "bronze.t") == [*range(count)]
-    catalog.load_table("bronze.t").append(hundred(count))
-    assert len(ids(direct, "bronze.t")) == count + 100
-    way.close()
+    with lossy(postgres.port, b"COMMIT") as (port, losses):
+        catalog = load_catalog(settings.changed(catalog_uri=postgres.address(database, port)))
+        catalog.create_namespace("bronze")
+        catalog.create_table("bronze.t", hundred(0).schema).append(hundred(0))
+        direct, count = load_catalog(settings), 100
+        for loss in ("reply", "reply", "request", "reply"):
+            losses.append(loss)
+            with pytest.raises(OperationalError):
+                catalog.load_table("bronze.t").append(hundred(count))
+            assert losses == []
+            count += 100 if loss == "reply" else 0
+            assert ids(direct, "bronze.t") == [*range(count)]
+        catalog.load_table("bronze.t").append(hundred(count))
+        assert ids(direct, "bronze.t") == [*range(count + 100)]
 
 
 def test_a_commit_of_spark_that_is_lost_is_never_half(settings: Settings, postgres: Postgres, database: str) -> None:
-    way = LossyWay(postgres.port)
     catalog = load_catalog(settings)
-    with separate_session(settings.changed(catalog_uri=postgres.address(database, way.port)), "lossy") as spark:
+    with (
+        lossy(postgres.port, b"UPDATE iceberg_tables SET") as (port, losses),
+        separate_session(settings.changed(catalog_uri=postgres.address(database, port)), "lossy") as spark,
+    ):
         spark.sql("create namespace bronze")
         for retries in (0, 4):
             name, count = f"bronze.retried_{retries}", ROWS
@@ -241,10 +230,10 @@ def test_a_commit_of_spark_that_is_lost_is_never_half(settings: Settings, postgr
                     .option("isolation-level", "serializable")
                     .option("validate-from-snapshot-id", str(catalog.load_table(name).current_snapshot().snapshot_id))
                 )
-                way.losses.append(loss)
+                losses.append(loss)
                 with pytest.raises(Exception, match=r"Unknown failure|UncheckedSQLException"):
                     writer.overwrite(F.col("id") >= count)
-                assert way.losses == []
+                assert losses == []
                 # The same batch from the same base again: refused where it had been committed, else accepted.
                 if loss == "reply":
                     with pytest.raises(Exception, match="conflicting files"):
@@ -255,7 +244,6 @@ def test_a_commit_of_spark_that_is_lost_is_never_half(settings: Settings, postgr
                 count += ROWS
                 assert ids(catalog, name) == [*range(count)]
                 assert spark.table(name).distinct().count() == count
-    way.close()
 
 
 def test_sessions_of_a_thrift_server_share_its_connections(

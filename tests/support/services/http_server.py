@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler
 from ssl import SSLContext
 
 
@@ -25,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(handler: type[Handler], tls: SSLContext | None = None) -> Iterator[str]:
+def serving(handler: type[BaseRequestHandler], tls: SSLContext | None = None) -> Iterator[str]:
     """Serve on a free port; yield the URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if tls:
