@@ -15,7 +15,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_dbt.project import Project
 from python_jobs import cli
-from python_jobs.commands.configuration import variables as our_variables
+from python_jobs.commands.configuration import variables
 from tests.support.services.secured import Authority
 from tests.support.variables import NOT_FOR_PEOPLE
 
@@ -26,7 +26,6 @@ OURS = {name: service for name, service in COMPOSE["services"].items() if servic
 OBJECTS = [
     resource for file in (DEPLOY / "kubernetes").rglob("*.yaml") for resource in yaml.safe_load_all(file.read_text())
 ]
-CONTROLLERS = ("StatefulSet", "CronJob")
 # What the executors' JVM gets: python_common/config/connections.py.
 FOR_JAVA = {"KAFKA_SASL_JAAS_CONFIG"}
 
@@ -39,27 +38,18 @@ def kind(*kinds: str) -> dict[str, Any]:
 def pods() -> dict[str, Any]:
     """Return the pods that Kubernetes and Spark make, by the name of their first container."""
     values_of = [yaml.safe_load(kind("ConfigMap")["files"]["data"]["executor.yaml"])]
-    for controller in kind(*CONTROLLERS).values():
+    for controller in kind("StatefulSet", "CronJob").values():
         values_of.append((controller["spec"].get("jobTemplate") or controller)["spec"]["template"])
     return {pod["spec"]["containers"][0]["name"]: pod for pod in values_of}
 
 
 def test_every_variable_exists() -> None:
-    of_others = {
-        name for service in COMPOSE["services"].values() if service not in OURS.values() for name in variables(service)
-    }
-    named = {
-        name
-        for file in DEPLOY.rglob("*")
-        if file.is_file()
-        for name in re.findall(r"\b(?:LAKEHOUSE|KAFKA|SCHEMA_REGISTRY)_[A-Z_]*[A-Z]\b", file.read_text())
-    }
-    assert len(named & set(our_variables())) > 15
-    assert named - of_others - set(our_variables()) - NOT_FOR_PEOPLE - FOR_JAVA == set()
-
-
-def variables(service: dict[str, Any]) -> dict[str, str]:
-    return service.get("environment", {})
+    others = COMPOSE["services"].keys() - OURS.keys()
+    of_others = {name for service in others for name in COMPOSE["services"][service].get("environment", ())}
+    texts = "\n".join(file.read_text() for file in DEPLOY.rglob("*") if file.is_file())
+    named = {*re.findall(r"\b(?:LAKEHOUSE|KAFKA|SCHEMA_REGISTRY)_[A-Z_]*[A-Z]\b", texts)}
+    assert len(named & variables().keys()) > 15
+    assert named - of_others - variables().keys() - NOT_FOR_PEOPLE - FOR_JAVA == set()
 
 
 def test_every_command_exists() -> None:
@@ -108,20 +98,19 @@ def test_a_renewed_certificate_restarts_the_thrift_server(tmp_path: Path) -> Non
     given.mkdir()
     run.mkdir()
 
-    def here(command: list[str]) -> list[str]:
+    def run_here(command: list[str]) -> subprocess.CompletedProcess[bytes]:
         paths = {"/mnt/given": str(given), "/run/lakehouse": str(run), "exec tini -- deploy/image/entrypoint": "echo"}
         for path, ours in paths.items():
             command = [word.replace(path, ours) for word in command]
-        return command
+        return subprocess.run(command, capture_output=True, check=False)
 
     # The probe of the port needs a server.
-    probe = [word.partition(" && ")[0] for word in here(container["livenessProbe"]["exec"]["command"])]
+    probe = [word.partition(" && ")[0] for word in container["livenessProbe"]["exec"]["command"]]
     for certificate in ("first", "renewed"):
         (given / "tls.crt").write_text(certificate)
-        assert subprocess.run(probe, capture_output=True, check=False).returncode
-        started = subprocess.run(here(container["command"] + container["args"]), capture_output=True, check=True)
-        assert started.stdout == b"thrift\n"
-        assert subprocess.run(probe, capture_output=True, check=False).returncode == 0
+        assert run_here(probe).returncode
+        assert run_here(container["command"] + container["args"]).stdout == b"thrift\n"
+        assert run_here(probe).returncode == 0
         assert (run / "tls.crt").stat().st_mode & 0o777 == 0o400
 
 
