@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from python_common.config.environment import PROJECT_ROOT
+from tests.support.two_exports import node
 
 
 def write_small_project(directory: Path, **settings: object) -> None:
@@ -31,16 +32,5 @@ def git(directory: Path, *arguments: str) -> None:
 
 def write_manifest(directory: Path, schema: str, metas: dict[str, Any]) -> None:
     """Write a manifest of dbt that has models of a schema, by their names, with their config.meta."""
-    nodes = {
-        f"model.p.{name}": {
-            "unique_id": f"model.p.{name}",
-            "resource_type": "model",
-            "name": name,
-            "alias": name,
-            "schema": schema,
-            "config": {"meta": meta},
-            "columns": {},
-        }
-        for name, meta in metas.items()
-    }
-    (directory / "manifest.json").write_text(json.dumps({"nodes": nodes}))
+    nodes = [node(name, **meta) | {"schema": schema} for name, meta in metas.items()]
+    (directory / "manifest.json").write_text(json.dumps({"nodes": {one["unique_id"]: one for one in nodes}}))

@@ -4,14 +4,13 @@ import datetime as dt
 import ipaddress
 import ssl
 import subprocess
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
@@ -34,14 +33,10 @@ from tests.support.services.http_server import Handler, serving
 USER = "ingester"
 # With what JAAS, a shell or a configuration provider could interpret.
 PASSWORD = 'scram-secret-7f3a "pa\\ss" ${env:HOME}'
-
-
 AUTHORIZED = """\
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS;User:CN=broker;User:CN={admin}
 """
-
-
 # Whether each of its nine uses is allowed: the sixth is to sign certificates.
 SIGNS_CERTIFICATES = x509.KeyUsage(*(use == 5 for use in range(9)))
 
@@ -150,17 +145,14 @@ offsets.topic.replication.factor=1
 
 def grant(admin: AdminClient, topics: str) -> None:
     """Give the SCRAM user the rights that docs/deploy.md names, on topics whose names begin so."""
-    rights = [
+    for kind, name, operation in (
         (ResourceType.TOPIC, topics, AclOperation.READ),
         (ResourceType.TOPIC, topics, AclOperation.DESCRIBE),
         (ResourceType.GROUP, "lakehouse-", AclOperation.READ),
-    ]
-    bindings = [
-        AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
-        for kind, name, operation in rights
-    ]
-    for created in admin.create_acls(bindings).values():
-        created.result()
+    ):
+        to = (f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+        binding = AclBinding(kind, name, ResourcePatternType.PREFIXED, *to)
+        admin.create_acls([binding])[binding].result()
 
 
 def _in_a_line(pem: Path) -> str:
@@ -168,18 +160,10 @@ def _in_a_line(pem: Path) -> str:
 
 
 def _answers(servers: str) -> bool:
-    client = AdminClient(
-        {
-            "bootstrap.servers": servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-            "log_level": 0,
-        }
-    )
+    login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": USER, "sasl.password": PASSWORD}
+    address = {"bootstrap.servers": servers, "security.protocol": "SASL_PLAINTEXT"}
     try:
-        return bool(client.list_topics(timeout=1).brokers)
+        return bool(AdminClient({**address, **login, "log_level": 0}).list_topics(timeout=1).brokers)
     except KafkaException:
         return False
 
@@ -193,11 +177,8 @@ def secured_registry(upstream: str, authority: Authority, *, authorization: str,
             if self.headers["Authorization"] != authorization:
                 self.answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
                 return
-            try:
-                with urllib.request.urlopen(f"{upstream}{self.path}") as response:
-                    self.answer(response.status, response.read())
-            except urllib.error.HTTPError as error:
-                self.answer(error.code, error.read())
+            response = httpx2.get(f"{upstream}{self.path}", timeout=60)
+            self.answer(response.status_code, response.content)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("registry"))

@@ -1,14 +1,13 @@
 """A Spark standalone cluster on this machine: a master and workers of the installed PySpark, who authenticate."""
 
-import json
 import os
 import secrets
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import psutil
 
 from python_common.process import Service, free_ports
@@ -53,18 +52,23 @@ class SparkCluster:
 
     def user_file(self, *more: str) -> Path:
         """Return the file that LAKEHOUSE_SPARK_CONF names, with `more` lines."""
-        path = self.directory / "lake.conf"
-        path.write_text(
-            f"spark.master {self.address}\n"
-            "spark.driver.host 127.0.0.1\n"
-            "spark.driver.bindAddress 127.0.0.1\n"
-            f"spark.cores.max {CORES_OF_A_PROGRAM}\n"
-            f"spark.executor.cores {CORES_OF_A_PROGRAM // self.size}\n"
-            f"spark.executor.memory {MEMORY_OF_A_PROGRAM_MIB // self.size}m\n"
-            f"spark.default.parallelism {CORES_OF_A_PROGRAM}\n"
-            "spark.authenticate true\n"
-            f"spark.authenticate.secret {self.secret}\n" + "".join(f"{line}\n" for line in more)
+        return self._write(
+            "lake.conf",
+            f"spark.master {self.address}",
+            "spark.driver.host 127.0.0.1",
+            "spark.driver.bindAddress 127.0.0.1",
+            f"spark.cores.max {CORES_OF_A_PROGRAM}",
+            f"spark.executor.cores {CORES_OF_A_PROGRAM // self.size}",
+            f"spark.executor.memory {MEMORY_OF_A_PROGRAM_MIB // self.size}m",
+            f"spark.default.parallelism {CORES_OF_A_PROGRAM}",
+            *more,
         )
+
+    def _write(self, name: str, *lines: str) -> Path:
+        """Write properties and the secret."""
+        path = self.directory / name
+        secret = f"spark.authenticate.secret {self.secret}"
+        path.write_text("".join(f"{line}\n" for line in ("spark.authenticate true", secret, *lines)))
         path.chmod(0o600)
         return path
 
@@ -72,11 +76,6 @@ class SparkCluster:
         """Return the executors that a worker has started."""
         process = worker.process()
         return process.children(recursive=True) if process else []
-
-    def alive_workers(self) -> int:
-        """Return how many workers the master counts on."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as response:
-            return int(json.load(response)["aliveworkers"])
 
     def _service(self, name: str, port: int, page: int, program: str, *options: str) -> Service:
         return Service(
@@ -100,21 +99,16 @@ class SparkCluster:
 
     def _properties(self) -> Path:
         """Return the configuration file of master and workers: who may come, and where a master finds what it knew."""
-        path = self.directory / "daemons.conf"
-        path.write_text(
-            "spark.authenticate true\n"
-            f"spark.authenticate.secret {self.secret}\n"
-            "spark.master.rest.enabled false\n"
-            "spark.deploy.recoveryMode FILESYSTEM\n"
-            f"spark.deploy.recoveryDirectory {self.directory / 'recovery'}\n"
+        recovery = f"spark.deploy.recoveryDirectory {self.directory / 'recovery'}"
+        return self._write(
+            "daemons.conf", "spark.master.rest.enabled false", "spark.deploy.recoveryMode FILESYSTEM", recovery
         )
-        path.chmod(0o600)
-        return path
 
     def _answers(self, name: str) -> bool:
+        """Return whether the master answers and counts on a worker."""
         try:
-            alive = self.alive_workers()
-        except OSError:
+            alive = int(httpx2.get(f"http://127.0.0.1:{self._page}/json/").json()["aliveworkers"])
+        except (httpx2.HTTPError, ValueError):
             return False
         return name == "master" or alive > int(name.removeprefix("worker"))
 
