@@ -49,8 +49,6 @@ def production(weed: Weed, offline_settings: Settings, tmp_path: Path) -> Iterat
         for name in ("orders", "items"):
             catalog.create_table(f"shop.{name}", ROWS.schema).append(ROWS)
         yield settings
-        for made in fork.forks(settings):
-            fork.drop(settings, made.name)
         for name in ("orders", "items"):
             catalog.drop_table(f"shop.{name}")
 
@@ -66,7 +64,7 @@ def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production:
     catalog = load_catalog(production)
     sql = ViewRepresentation(SQLViewRepresentation(type="sql", sql="select name from shop.orders", dialect="spark"))
     version = ViewVersion(**{"schema-id": 0, "representations": [sql], "default-namespace": ["shop"]})
-    catalog.create_view("shop.names", pa.schema([pa.field("name", pa.string())]), version)
+    catalog.create_view("shop.names", pa.schema({"name": pa.string()}), version)
     try:
         before = objects(production)
         made = fork.create(production, "mine", DAY)
@@ -87,4 +85,6 @@ def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(production:
         assert objects(production) == before
         assert catalog.load_table("shop.orders").scan().to_arrow().sort_by("id") == ROWS
     finally:
+        for left in fork.forks(production):
+            fork.drop(production, left.name)
         catalog.drop_view("shop.names")

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,10 +199,8 @@ def weekly_in_trouble(trouble: Callable[[], object]) -> subprocess.CompletedProc
 def newest_files(settings: Settings) -> dict[str, bytes]:
     """Return the CSV of each dataset's newest version."""
     target = open_target(settings)
-    newest = {
-        manifest.dataset: manifest for manifest in sorted(published(target), key=lambda manifest: manifest.version)
-    }
-    return {dataset: target.read(f"{manifest.path}/{manifest.file}") for dataset, manifest in newest.items()}
+    in_order = sorted(published(target), key=lambda manifest: manifest.version)
+    return {manifest.dataset: target.read(f"{manifest.path}/{manifest.file}") for manifest in in_order}
 
 
 def contents(settings: Settings) -> dict[str, list[str]]:
@@ -215,29 +213,14 @@ def contents(settings: Settings) -> dict[str, list[str]]:
     }
 
 
-@contextmanager
-def one_machine(directory: Path, cluster: Settings) -> Iterator[Settings]:
-    """A lake in files of this machine, of the same topics, masked with the same key."""
-    with own_environment(directory):
-        os.environ.update(
-            KAFKA_BOOTSTRAP_SERVERS=cluster.kafka_bootstrap_servers,
-            SCHEMA_REGISTRY_URL=cluster.schema_registry_url,
-            LAKEHOUSE_PII_KEY_FILE=str(cluster.pii_key_file),
-        )
-        try:
-            yield started("--only", "thrift")
-        finally:
-            run_lakehouse("stack", "down", "--wipe")
-
-
 def test_the_page_leads_from_nothing_to_the_weekly_file(first_week: dict[str, str], settings: Settings) -> None:
     assert len(first_week) == 6
     *_, listed = first_week.values()
     assert listed.count(LAST_WEEK) >= 5
     assert len(newest_files(settings)) == 5
     server = stack.services(environment())["thrift"].process()
-    # With more jars than the archive knows, it is used all the same.
     assert server is not None
+    # With more jars than the archive knows, it is used all the same.
     assert not CLASS_ARCHIVE.exists() or str(CLASS_ARCHIVE) in Path(f"/proc/{server.pid}/maps").read_text()
 
 
@@ -344,7 +327,16 @@ def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, t
         verified = run_lakehouse(command, "verify")
         assert verified.returncode == 0, verified.stdout + verified.stderr
     files, tables = newest_files(settings), contents(settings)
-    with one_machine(tmp_path / "one-machine", settings) as alone:
+    # A lake in files of this machine, of the same topics, masked with the same key.
+    with ExitStack() as running:
+        running.enter_context(own_environment(tmp_path / "one-machine"))
+        os.environ.update(
+            KAFKA_BOOTSTRAP_SERVERS=settings.kafka_bootstrap_servers,
+            SCHEMA_REGISTRY_URL=settings.schema_registry_url,
+            LAKEHOUSE_PII_KEY_FILE=str(settings.pii_key_file),
+        )
+        running.callback(run_lakehouse, "stack", "down", "--wipe")
+        alone = started("--only", "thrift")
         done = weekly()
         assert done.returncode == 0, done.stdout + done.stderr
         alone_files = newest_files(alone)
@@ -388,8 +380,7 @@ def test_no_secret_is_in_an_argument_a_plan_or_a_log(settings: Settings, servers
     assert any(b"SparkListenerEnvironmentUpdate" in log and b"(redacted)" in log for log in logs.values())
     assert any(b"CoarseGrainedExecutorBackend" in log for log in logs.values())
     planted.assert_nothing_of(patterns, logs.items())
-    arguments = {
-        str(process.pid): " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
-    }
-    assert any("CoarseGrainedExecutorBackend" in text for text in arguments.values())
-    planted.assert_nothing_of(patterns, ((pid, text.encode()) for pid, text in arguments.items()))
+    processes = psutil.process_iter(["cmdline"])
+    arguments = {str(one.pid): " ".join(one.info["cmdline"] or ()).encode() for one in processes}
+    assert any(b"CoarseGrainedExecutorBackend" in text for text in arguments.values())
+    planted.assert_nothing_of(patterns, arguments.items())
