@@ -63,6 +63,7 @@ def test_every_command_exists() -> None:
         command, rest = cli.load(name), arguments
         while rest and rest[0] in getattr(command, "commands", {}):
             command, rest = command.commands[rest[0]], rest[1:]
+        assert not hasattr(command, "commands"), rest
         # The arguments are read as when it is run, and nothing runs.
         with command.make_context(name, rest):
             pass
