@@ -47,12 +47,21 @@ CHECK = ("run-operation", "check_pii_key")
 @pytest.mark.parametrize(
     ("command", "damage", "message"),
     [
-        (BUILD, "missing", "is missing or does not hold exactly one key"),
-        (CHECK, "two keys", "is missing or does not hold exactly one key"),
-        (CHECK, "without its copy", "has no copy"),
-        (CHECK, "an earlier release's key", "is of a release that gave equal numbers of two systems one pseudonym"),
-        (BUILD, "another key", "holds another key than the one this warehouse is masked with"),
+        (BUILD, lambda file, key: None, "is missing or does not hold exactly one key"),
+        (CHECK, lambda file, key: file.write_text(key * 2), "is missing or does not hold exactly one key"),
+        (CHECK, lambda file, key: file.write_text(key), "has no copy"),
+        (
+            CHECK,
+            lambda file, key: file.write_text(key.replace(":source", "")),
+            "is of a release that gave equal numbers of two systems one pseudonym",
+        ),
+        (
+            BUILD,
+            lambda file, key: pii_key.create(file),
+            "holds another key than the one this warehouse is masked with",
+        ),
     ],
+    ids=["missing", "two keys", "without its copy", "an earlier release's key", "another key"],
 )
 def test_a_bad_masking_key_stops_before_any_write(
     masking_key: Settings,
@@ -60,20 +69,13 @@ def test_a_bad_masking_key_stops_before_any_write(
     refused: Run,
     tmp_path: Path,
     command: tuple[str, ...],
-    damage: str,
+    damage: Callable[[Path, str], object],
     message: str,
 ) -> None:
     before = snapshot(cursor)
     key = masking_key.pii_key_file.read_text()
     key_file = tmp_path / "pii.key"
-    if damage == "two keys":
-        key_file.write_text(key * 2)
-    elif damage == "without its copy":
-        key_file.write_text(key)
-    elif damage == "an earlier release's key":
-        key_file.write_text(key.replace(":source", ""))
-    elif damage == "another key":
-        pii_key.create(key_file)
+    damage(key_file, key)
     reason = refused(*command, LAKEHOUSE_PII_KEY_FILE=str(key_file))
     assert f"The masking key file {key_file} {message}" in reason
     assert key[4:40] not in reason
@@ -85,10 +87,6 @@ def test_a_bad_masking_key_stops_before_any_write(
 
 def test_a_key_file_that_is_not_named_is_asked_for(refused: Run) -> None:
     assert "The masking key is missing: LAKEHOUSE_PII_KEY_FILE is not set" in refused(*CHECK, LAKEHOUSE_PII_KEY_FILE="")
-
-
-def test_the_right_key_works_after_a_wrong_one(refused: Run) -> None:
-    assert refused(*BUILD) == ""
 
 
 def test_nothing_is_built_while_another_run_has_the_lease(

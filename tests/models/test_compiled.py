@@ -63,18 +63,6 @@ def test_nothing_is_joined_below_a_merge_that_is_storage_partitioned(compiled: N
         assert topic.startswith("source."), name
 
 
-def test_an_incremental_fact_is_partitioned_by_ten_weeks(compiled: Nodes) -> None:
-    partitioned = {
-        node["name"]: node["config"]["partition_by"]
-        for node in compiled.values()
-        if node["schema"] == "marts" and node["config"].get("incremental_strategy") == "affected_keys"
-    }
-    assert len(partitioned) == 4
-    assert {
-        name for name, term in partitioned.items() if not re.fullmatch(r"truncate\(7, [a-z]+_week\)", str(term))
-    } == set()
-
-
 def test_a_partition_column_is_tested_not_to_be_null(manifest: dict[str, Nodes]) -> None:
     """A row without a partition belongs to no week or instant, and no export shows it."""
     tested = {
@@ -164,13 +152,6 @@ def test_a_deduplicated_model_reads_the_new_batches_of_its_source(compiled: Node
         assert bounded_by(node) == {source.rpartition(".")[2]}, node["name"]
 
 
-def copy_project(directory: Path) -> None:
-    for part in ("models", "macros", "seeds", "snapshots", "tests/data"):
-        shutil.copytree(PROJECT_ROOT / part, directory / part)
-    for part in ("dbt_project.yml", "profiles.yml"):
-        shutil.copy(PROJECT_ROOT / part, directory)
-
-
 def test_figures_follow_exported_columns_and_their_masks_alone(tmp_path: Path, compiled_project: DbtManifest) -> None:
     """A new column of a mart makes no published week due, a new one of an export does.
 
@@ -185,13 +166,14 @@ def test_figures_follow_exported_columns_and_their_masks_alone(tmp_path: Path, c
         shutil.copytree(PROJECT_ROOT / part, tmp_path / part)
     for part in ("dbt_project.yml", "profiles.yml"):
         shutil.copy(PROJECT_ROOT / part, tmp_path)
-    for name, columns in (
-        ("marts/fct_completed_orders", ("added_to_mart", "added_to_both")),
-        ("exports/exp_weekly__completed_orders", ("added_to_both",)),
+    for name, added in (
+        ("marts/fct_completed_orders", "added_to_mart"),
+        ("marts/fct_completed_orders", "added_to_both"),
+        ("exports/exp_weekly__completed_orders", "added_to_both"),
     ):
         described = tmp_path / "models" / f"{name}.yml"
-        added = "".join(f"      - {{name: {column}, data_type: string}}\n" for column in columns)
-        described.write_text(described.read_text().replace("    columns:\n", f"    columns:\n{added}", 1))
+        column = f"    columns:\n      - {{name: {added}, data_type: string}}\n"
+        described.write_text(described.read_text().replace("    columns:\n", column, 1))
     changed = tmp_path / "macros" / "pii" / "masks.sql"
     changed.write_text(changed.read_text().replace("$1***", "$1+++"))
     compile_models(tmp_path / "target", "ops_weekly_figures", directory=tmp_path)
@@ -204,17 +186,6 @@ def test_figures_follow_exported_columns_and_their_masks_alone(tmp_path: Path, c
     assert {name for name in before if before[name] != after[name]} == {"product_sales"}
 
 
-def test_what_holds_raw_data_is_private(compiled: Nodes) -> None:
-    """So dbt refuses a model of another group that reads it."""
-    nodes = {name.rpartition(".")[2]: node for name, node in compiled.items()}
-    staging = [name for name in nodes if name.startswith("stg_")]
-    assert len(staging) >= 8
-    raw = (*staging, "int_customers_versions", "int_addresses_versions", "int_store_orders_deduplicated")
-    assert {name for name in raw if nodes[name]["access"] != "private"} == set()
-    published = {node["group"] for node in nodes.values() if node["schema"] in ("joined", "marts", "exports")}
-    assert {nodes[name]["group"] for name in raw}.isdisjoint(published)
-
-
 def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled: Nodes) -> None:
     free = [node for node in compiled.values() if node["schema"] == "deduplicated" and node["access"] != "private"]
     assert free
@@ -223,20 +194,10 @@ def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled:
         assert staging.startswith("model."), node["name"]
         classes = {column["config"]["meta"]["pii"] for column in compiled[staging]["columns"].values()}
         assert classes == {"none"}, node["name"]
-
-
-def test_each_macro_that_the_project_calls_is_described_with_its_arguments(manifest: dict[str, Nodes]) -> None:
-    called = {name for node in manifest["nodes"].values() for name in node.get("depends_on", {}).get("macros", ())}
-    macros = [manifest["macros"][name] for name in called if name.startswith("macro.retail_lakehouse.")]
-    assert len(macros) > 25
-    assert [macro["name"] for macro in macros if not macro["description"]] == []
-    named = [
-        (macro["name"], argument["name"])
-        for macro in macros
-        for argument in macro["arguments"]
-        if not argument["description"]
+    groups = [
+        {node["group"] for node in compiled.values() if node["access"] == access} for access in ("private", "public")
     ]
-    assert named == []
+    assert groups[0].isdisjoint(groups[1])
 
 
 def test_reconciliation_is_tested_where_all_that_it_compares_was_built(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest
 from python_export.datasets import declared
+from python_export.datasets.declared import Dataset
 from python_export.readiness import decision
 from python_export.readiness.completeness import EPOCH
 from python_export.readiness.decision import TopicRead
@@ -73,6 +74,16 @@ def read(
     return replace(usual, **more)
 
 
+@pytest.fixture
+def datasets(compiled_project: DbtManifest) -> dict[str, Dataset]:
+    return declared.of_manifest(compiled_project)
+
+
+@pytest.fixture
+def topics(datasets: dict[str, Dataset]) -> set[str]:
+    return {topic.name for dataset in datasets.values() for topic in dataset.topics}
+
+
 def record(settings: Settings, *reads: TopicRead) -> None:
     decision.record_reads(load_catalog(settings), {one.topic: one for one in reads}, [])
 
@@ -125,13 +136,6 @@ def test_topic_is_complete_by_record_producer_or_silence(stack: Settings, query:
     assert {*expected.values()} == {"record", "producer", "silence", None}
 
 
-def test_silence_of_one_topic_completes_no_other(stack: Settings, query: Query) -> None:
-    """By silence a topic passes with less than a record: the next one of its producer has another grace."""
-    state = read("early", {0: END - INSTANT}, END + GRACE / 2, producer="shop")
-    record(stack, replace(state, silence_seconds=state.silence_seconds // 2), replace(state, topic="late"))
-    assert {row["topic"]: row["complete_by"] for row in query("ops_topic_weeks")} == {"early": "silence", "late": None}
-
-
 def test_without_the_broker_each_partition_has_to_be_past_the_end(stack: Settings, query: Query) -> None:
     reads, expected = [], {}
     for number, newest in enumerate(product(NEWEST, NEWEST)):
@@ -180,14 +184,15 @@ def test_dead_letters_of_a_week_are_limited(
 
 
 def test_issue_withholds_what_comes_from_its_origin(
-    stack: Settings, query: Query, compiled_project: DbtManifest
+    stack: Settings,
+    query: Query,
+    compiled_project: DbtManifest,
+    datasets: dict[str, Dataset],
+    topics: set[str],
 ) -> None:
     """An issue at each node and topic of the project and at each dataset, in a week of its own."""
-    datasets = declared.of_manifest(compiled_project).values()
     topics = {topic.name for dataset in datasets for topic in dataset.topics}
-    origins = sorted(
-        {*compiled_project.nodes, *compiled_project.sources, *topics} | {dataset.name for dataset in datasets}
-    )
+    origins = sorted({*compiled_project.nodes, *compiled_project.sources, *topics, *datasets})
     weeks = {origin: WEEK.minus(number) for number, origin in enumerate(origins)}
     catalog = load_catalog(stack)
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks.values())
@@ -197,15 +202,13 @@ def test_issue_withholds_what_comes_from_its_origin(
     assert withheld == {
         (dataset.name, str(week))
         for origin, week in weeks.items()
-        for dataset in datasets
+        for dataset in datasets.values()
         if origin in dataset.lineage or origin == dataset.name
     }
     assert len(rows) == len(datasets) * len(origins)
 
 
-def test_issue_of_all_weeks_withholds_each(stack: Settings, query: Query, compiled_project: DbtManifest) -> None:
-    datasets = declared.of_manifest(compiled_project)
-    topics = {topic.name for dataset in datasets.values() for topic in dataset.topics}
+def test_issue_of_all_weeks_withholds_each(stack: Settings, query: Query, topics: set[str]) -> None:
     catalog = load_catalog(stack)
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, [WEEK.minus(1)])
     decision.record_issues(catalog, [(None, Issue("wrong", object="order_lines"))])
@@ -214,9 +217,9 @@ def test_issue_of_all_weeks_withholds_each(stack: Settings, query: Query, compil
     assert withheld == {("order_lines", str(WEEK)), ("order_lines", str(WEEK.minus(1)))}
 
 
-def test_topic_that_no_run_has_read_withholds(stack: Settings, query: Query, compiled_project: DbtManifest) -> None:
-    datasets = declared.of_manifest(compiled_project)
-    topics = {topic.name for dataset in datasets.values() for topic in dataset.topics}
+def test_topic_that_no_run_has_read_withholds(
+    stack: Settings, query: Query, datasets: dict[str, Dataset], topics: set[str]
+) -> None:
     missing = datasets["order_lines"].topics[0].name
     record(stack, *(read(topic, {0: END}) for topic in topics - {missing}))
     rows = {row["dataset_name"]: row for row in query("ops_export_weeks")}
@@ -227,10 +230,8 @@ def test_topic_that_no_run_has_read_withholds(stack: Settings, query: Query, com
 
 
 def test_silence_withholds_small_groups_and_warns_the_others(
-    stack: Settings, query: Query, compiled_project: DbtManifest
+    stack: Settings, query: Query, datasets: dict[str, Dataset], topics: set[str]
 ) -> None:
-    datasets = declared.of_manifest(compiled_project)
-    topics = {topic.name for dataset in datasets.values() for topic in dataset.topics}
     record(stack, *(read(topic, {0: END - INSTANT}, END + GRACE) for topic in topics))
     rows = query("ops_export_weeks")
     at = f"at {END - INSTANT:%Y-%m-%d %H:%M:%S} UTC"

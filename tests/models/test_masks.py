@@ -3,10 +3,7 @@
 import hmac
 from collections.abc import Callable
 
-from pyhive import hive
-
 from python_common.config.settings import Settings
-from python_common.spark.thrift import rows
 from python_dbt.pii import masks
 from tests.support.in_process import Dbt
 
@@ -158,23 +155,3 @@ def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(projec
     )
     for call, message in REFUSED.items():
         assert message in compiled(project_dbt, f"{{{{ {call} }}}}")
-
-
-def test_the_line_of_a_key_names_the_domain_of_its_pseudonyms(masking_key: Settings, cursor: hive.Cursor) -> None:
-    line = masking_key.pii_key_file.read_text().strip()
-    pads = line.split(":")[1]
-    key = bytes(byte ^ 0x36 for byte in bytes.fromhex(pads[:128]))
-    rows(cursor, f"create or replace temporary view pii_both as select * from values ('{line}') as pads (value)")
-    rows(cursor, f"create or replace temporary view pii_v0 as select * from values ('v0:{pads}') as pads (value)")
-    for pii, view, domain in (
-        ("user", "pii_both", "brokerage.user"),
-        ("user", "pii_v0", "user"),
-        ("email", "pii_both", "email"),
-    ):
-        [[pseudonym]] = rows(
-            cursor, f"select {masks.pseudonyms('id', pii, 'brokerage', view)[0]} from values (' 7 ') as t (id)"
-        )
-        assert pseudonym == hmac.new(key, f"{domain}|7".encode(), "sha256").hexdigest()
-    # SHOW VIEWS lists them in each schema, for all tests of this session.
-    for view in ("pii_both", "pii_v0"):
-        rows(cursor, f"drop view {view}")

@@ -9,6 +9,8 @@ from pyhive import hive
 from python_common.spark.thrift import rows
 from tests.support.commands import run_dbt_well
 
+pytestmark = pytest.mark.slow
+
 RunModel = Callable[..., None]
 
 INCREMENTAL = """
@@ -27,14 +29,12 @@ def no_leftovers(cursor: hive.Cursor) -> Iterator[None]:
             rows(cursor, f"drop {kind} small.{row[1]}")
 
 
-@pytest.mark.slow
 def test_a_view_can_become_a_table_and_a_view_again(small_project: RunModel, cursor: hive.Cursor) -> None:
     for materialized, value in (("view", 1), ("table", 2), ("view", 3)):
         small_project(f"{{{{ config(materialized='{materialized}') }}}} select {value} as a")
         assert rows(cursor, "select a from small.thing") == [(value,)]
 
 
-@pytest.mark.slow
 def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel, cursor: hive.Cursor) -> None:
     model = INCREMENTAL.format(values="(1, 1, 1, 'a')")
     small_project(model)
@@ -44,7 +44,6 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
     assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
 
 
-@pytest.mark.slow
 def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -61,7 +60,6 @@ def test_models_of_packages_keep_the_materialization_of_dbt_spark(
     assert rows(cursor, "select a from small.added_to") == [(1,), (1,)]
 
 
-@pytest.mark.slow
 def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, cursor: hive.Cursor) -> None:
     waves = [
         "(1, 5, 5, 'middle'), (2, 5, 5, 'only')",
@@ -74,7 +72,6 @@ def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, 
     assert rows(cursor, "select id, name from small.thing order by id") == [(1, "early"), (2, "only"), (3, "new")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "affected",
     ["select 1 as id", "{% call affected_keys() %}select 1 as a{% endcall %}"],
@@ -88,14 +85,12 @@ def test_a_model_that_cannot_recompute_affected_keys_is_refused_at_its_first_run
         small_project(f"{{{{ config({config}) }}}} with affected as ({affected}) select 1 as id")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", ["", ", incremental_strategy='merge'", ", incremental_strategy='insert_overwrite'"])
 def test_a_strategy_of_dbt_spark_is_refused_with_those_that_exist(small_project: RunModel, config: str) -> None:
     with pytest.raises(AssertionError, match=r"Set one of\s+earliest,\s+latest_change,\s+affected_keys"):
         small_project(f"{{{{ config(materialized='incremental'{config}) }}}} select 1 as id")
 
 
-@pytest.mark.slow
 def test_an_increment_keeps_to_its_contract_and_to_its_table(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -131,7 +126,6 @@ def test_an_increment_keeps_to_its_contract_and_to_its_table(
     assert rows(cursor, "select id, color from small.thing order by id") == [(1, None), (2, "red")]
 
 
-@pytest.mark.slow
 def test_all_columns_are_commented_by_one_change(small_project: RunModel, cursor: hive.Cursor, tmp_path) -> None:
     (tmp_path / "models" / "thing.yml").write_text(
         """
@@ -151,7 +145,6 @@ models:
     assert len(versions) == 2
 
 
-@pytest.mark.slow
 def test_a_snapshot_keeps_what_a_deleted_row_held_and_other_views(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
@@ -174,23 +167,3 @@ snapshots:
     ) == [(1, "stays", "False"), (2, "goes", "True")]
     assert rows(cursor, "select a from default.history__dbt_tmp") == [("of somebody else",)]
     rows(cursor, "drop view default.history__dbt_tmp")
-
-
-def test_a_join_of_two_bucketed_tables_leaves_the_tables_joined_below_it_complete(cursor: hive.Cursor) -> None:
-    """Spark would cut the orders to the buckets that hold an item: most items would have no order."""
-    keys = "id bigint, order_id bigint"
-    rows(cursor, f"create table small.items ({keys}) using iceberg partitioned by (bucket(16, id))")
-    rows(cursor, f"create table small.orders ({keys}) using iceberg partitioned by (bucket(16, order_id))")
-    rows(cursor, "insert into small.items values (1, 1), (2, 50), (3, 77)")
-    rows(cursor, "insert into small.orders select id, id from range(100)")
-    joined = """
-        select ordered.id, ordered.order_id, known.id
-        from (
-            select items.id, orders.order_id
-            from small.items
-            left join (select order_id from small.orders where id >= 0) as orders on items.order_id = orders.order_id
-        ) as ordered
-        full outer join (select distinct id from small.items) as known on ordered.id = known.id
-        order by 1
-    """
-    assert rows(cursor, joined) == [(1, 1, 1), (2, 50, 2), (3, 77, 3)]
