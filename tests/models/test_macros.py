@@ -18,6 +18,11 @@ from python_dbt.pii import masks
 
 Show = Callable[[str], list[dict]]
 
+FISCAL_DATE = "fiscal_date('date_day')"
+NO_MONTH = "var fiscal_year_start_month: '{}' is not a month. Give its number, 1 to 12."
+SUPPRESSED = "is_suppressed('persons', total='total', key='cell')"
+NO_SIZE = "var small_group_threshold: '{}' is not a whole number from 1"
+
 
 def test_sql_and_python_agree_on_every_week_edge_and_leap_day(stack: Settings, show: Show) -> None:
     mondays = [IsoWeek.parse("2019-W52").start + timedelta(weeks=number) for number in range(12 * 53)]
@@ -54,41 +59,18 @@ def test_the_exported_week_is_the_last_complete_one_unless_one_is_named(stack: S
 
 
 @pytest.mark.parametrize(
-    ("file", "call", "variables", "message"),
+    ("call", "variables", "message"),
     [
-        ("weeks", "monday('2025-W53')", {}, "var week: 2025-W53 does not exist. 2025 has ISO weeks W01 to W52."),
-        ("weeks", "monday('2026-W00')", {}, "var week: 2026-W00 does not exist. 2026 has ISO weeks W01 to W53."),
-        ("weeks", "monday('next')", {}, "var week: 'next' is not a week."),
-        ("weeks", "exported_weeks()", {"weeks": "2026-W1"}, "var week: '2026-W1' is not a week."),
-        (
-            "weeks",
-            "as_of_instants()",
-            {"as_of": "yesterday"},
-            "var as_of: 'yesterday' is not an instant. Write it in UTC",
-        ),
-        *(
-            (
-                "fiscal_date",
-                "fiscal_date('date_day')",
-                {"fiscal_year_start_month": month},
-                f"var fiscal_year_start_month: '{month}' is not a month. Give its number, 1 to 12.",
-            )
-            for month in ("April", 0, 13, 1.5)
-        ),
-        *(
-            (
-                "is_suppressed",
-                "is_suppressed('persons', total='total', key='cell')",
-                {"small_group_threshold": threshold},
-                f"var small_group_threshold: '{threshold}' is not a whole number from 1",
-            )
-            for threshold in ("ten", 0, -1, 1.5)
-        ),
+        ("monday('2025-W53')", {}, "var week: 2025-W53 does not exist. 2025 has ISO weeks W01 to W52."),
+        ("monday('2026-W00')", {}, "var week: 2026-W00 does not exist. 2026 has ISO weeks W01 to W53."),
+        ("monday('next')", {}, "var week: 'next' is not a week."),
+        ("exported_weeks()", {"weeks": "2026-W1"}, "var week: '2026-W1' is not a week."),
+        ("as_of_instants()", {"as_of": "yesterday"}, "var as_of: 'yesterday' is not an instant. Write it in UTC"),
+        *((FISCAL_DATE, {"fiscal_year_start_month": month}, NO_MONTH.format(month)) for month in ("April", 0, 13, 1.5)),
+        *((SUPPRESSED, {"small_group_threshold": size}, NO_SIZE.format(size)) for size in ("ten", 0, -1, 1.5)),
     ],
 )
-def test_a_variable_that_cannot_be_meant_is_refused(
-    file: str, call: str, variables: dict[str, object], message: str
-) -> None:
+def test_a_variable_that_cannot_be_meant_is_refused(call: str, variables: dict[str, object], message: str) -> None:
     def refuse(text: str) -> None:
         raise ValueError(text)
 
@@ -98,7 +80,8 @@ def test_a_variable_that_cannot_be_meant_is_refused(
         "exceptions": {"raise_compiler_error": refuse},
         "modules": {"re": re, "datetime": datetime_module},
     }
-    text = (PROJECT_ROOT / "macros" / f"{file}.sql").read_text() + "{{ " + call + " }}"
+    files = ("weeks", "fiscal_date", "is_suppressed")
+    text = "".join((PROJECT_ROOT / "macros" / f"{file}.sql").read_text() for file in files) + "{{ " + call + " }}"
     with pytest.raises(ValueError, match=re.escape(message)):
         jinja2.Environment(extensions=["jinja2.ext.do"]).from_string(text).render(context)
 

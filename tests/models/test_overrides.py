@@ -19,6 +19,8 @@ INCREMENTAL = """
 ) }}}}
 select * from values {values} as events (id, at, seq, name)
 """
+AFFECTED_KEYS = "unique_key='id', incremental_strategy='affected_keys'"
+ONE_STRATEGY = r"Set one of\s+earliest,\s+latest_change,\s+affected_keys"
 
 
 @pytest.fixture(autouse=True)
@@ -73,22 +75,22 @@ def test_a_merge_replaces_a_row_only_by_an_earlier_one(small_project: RunModel, 
 
 
 @pytest.mark.parametrize(
-    "affected",
-    ["select 1 as id", "{% call affected_keys() %}select 1 as a{% endcall %}"],
-    ids=["not a block", "another column"],
+    ("config", "affected", "message"),
+    [
+        (AFFECTED_KEYS, "select 1 as id", r"select id\s+in its CTE"),
+        (AFFECTED_KEYS, "{% call affected_keys() %}select 1 as a{% endcall %}", r"select id\s+in its CTE"),
+        ("unique_key='id'", "select 1 as id", ONE_STRATEGY),
+        ("incremental_strategy='merge'", "select 1 as id", ONE_STRATEGY),
+    ],
+    ids=["not a block", "another column", "no strategy", "a strategy of dbt-spark"],
 )
-def test_a_model_that_cannot_recompute_affected_keys_is_refused_at_its_first_run(
-    small_project: RunModel, affected: str
+def test_a_model_that_cannot_be_built_in_increments_is_refused(
+    small_project: RunModel, config: str, affected: str, message: str
 ) -> None:
-    config = "materialized='incremental', unique_key='id', incremental_strategy='affected_keys'"
-    with pytest.raises(AssertionError, match=r"select id\s+in its CTE"):
-        small_project(f"{{{{ config({config}) }}}} with affected as ({affected}) select 1 as id")
-
-
-@pytest.mark.parametrize("config", ["", ", incremental_strategy='merge'", ", incremental_strategy='insert_overwrite'"])
-def test_a_strategy_of_dbt_spark_is_refused_with_those_that_exist(small_project: RunModel, config: str) -> None:
-    with pytest.raises(AssertionError, match=r"Set one of\s+earliest,\s+latest_change,\s+affected_keys"):
-        small_project(f"{{{{ config(materialized='incremental'{config}) }}}} select 1 as id")
+    with pytest.raises(AssertionError, match=message):
+        small_project(
+            f"{{{{ config(materialized='incremental', {config}) }}}} with affected as ({affected}) select 1 as id"
+        )
 
 
 def test_an_increment_keeps_to_its_contract_and_to_its_table(

@@ -10,6 +10,7 @@ from python_dbt.manifest import Constraint, DbtManifest, Hook, load, parse
 
 MODEL = "model.retail_lakehouse."
 TEST = {"unique_id": "test.p.one", "resource_type": "test", "name": "one", "schema": "audit"}
+PRE_HOOK = {"pre-hook": "4111-1111"}
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +75,7 @@ def test_configuration_that_is_sql_is_read() -> None:
     [
         ('{"nodes": {', "Invalid JSON"),
         ('{"nodes": {"model.p.one": {"name": "4111-1111"}}}', "Field required at nodes.model.p.one.unique_id"),
-        (
-            json.dumps({"nodes": {"a": TEST | {"config": {"pre-hook": "4111-1111"}}}}),
-            "array at nodes.a.config.pre-hook",
-        ),
+        (json.dumps({"nodes": {"a": TEST | {"config": PRE_HOOK}}}), "array at nodes.a.config.pre-hook"),
     ],
 )
 def test_a_manifest_in_another_form_is_refused(tmp_path: Path, text: str, reason: str) -> None:

@@ -83,38 +83,35 @@ def test_a_dbt_that_fails_without_an_event_is_named_by_its_exit_code(
         rerun(project, [], "a")
 
 
-def in_model(message: str) -> dict[str, Any]:
+def in_model(text: str) -> dict[str, Any]:
+    """Return the event of a model that failed."""
+    return event("RunResultError", "error", node="a", msg=text)
+
+
+def in_spark(message: str) -> dict[str, Any]:
     """Return the event of a model that failed in Spark."""
     raised = f"org.apache.hive.service.cli.HiveSQLException: {message}"
-    text = f"Runtime Error in model a (models/a.sql)\n  Database Error\n    {raised}"
-    return event("RunResultError", "error", node="a", msg=text)
+    return in_model(f"Runtime Error in model a (models/a.sql)\n  Database Error\n    {raised}")
+
+
+def at_start(text: str) -> dict[str, Any]:
+    """Return the event of a command that could not begin."""
+    return event("MainEncounteredError", "error", exc=text)
+
+
+CONFLICT = "another build wrote the table at the same time, and its rows stay; run the command again"
 
 
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (in_model(CAST_ERROR), "a: CAST_INVALID_INPUT"),
-        *(
-            (
-                in_model(f"Error running query: org.apache.iceberg.exceptions.{conflict}: key 4111"),
-                f"a: {conflict}: another build wrote the table at the same time, and its rows stay; run the command"
-                " again",
-            )
-            for conflict in ("CommitFailedException", "ValidationException")
-        ),
-        (
-            event("RunResultError", "error", node="a", msg="Compilation Error in model a (a.sql)\n  'x' is undefined"),
-            "a: Compilation Error in model a (a.sql) 'x' is undefined",
-        ),
-        (
-            event("MainEncounteredError", "error", exc="Compilation Error\n  Model 'e' depends on a node named 'z'"),
-            "Compilation Error Model 'e' depends on a node named 'z'",
-        ),
-        (
-            event("MainEncounteredError", "error", exc="Runtime Error\n  Could not find profile named 'x'"),
-            "Could not find profile named 'x'",
-        ),
-        (event("MainEncounteredError", "error", exc="Runtime Error\n  4111-1111-1111-1111"), "no reason given"),
+        (in_spark(CAST_ERROR), "a: CAST_INVALID_INPUT"),
+        (in_spark("org.apache.iceberg.CommitFailedException: key 4111"), f"a: CommitFailedException: {CONFLICT}"),
+        (in_spark("org.apache.iceberg.ValidationException: key 4111"), f"a: ValidationException: {CONFLICT}"),
+        (in_model("Compilation Error in a\n  'x' is undefined"), "a: Compilation Error in a 'x' is undefined"),
+        (at_start("Compilation Error\n  Model 'e' reads 'z'"), "Compilation Error Model 'e' reads 'z'"),
+        (at_start("Runtime Error\n  Could not find profile named 'x'"), "Could not find profile named 'x'"),
+        (at_start("Runtime Error\n  4111-1111-1111-1111"), "no reason given"),
     ],
 )
 def test_why_dbt_failed_is_named_without_values(event: dict[str, Any], line: str) -> None:
