@@ -186,19 +186,16 @@ def project(tmp_path: Path, cursor: hive.Cursor, monkeypatch: pytest.MonkeyPatch
             rows(cursor, f"drop {kind} small.{row[1]}")
 
 
-# By seed the releases, and the tables of each shape.
-SEEDS = [pytest.param(62, 3, 1), *(pytest.param(seed, 6, 2, marks=pytest.mark.slow) for seed in (2, 3))]
+# With this seed each kind of model meets each change of columns, also in a run that fails.
+SEED, RELEASES, OF_SHAPE = 46_072, 5, 2
 
 
-@pytest.mark.parametrize(("seed", "releases", "of_shape"), SEEDS)
-def test_tables_follow_any_releases_and_rollbacks(
-    cursor: hive.Cursor, project: Path, seed: int, releases: int, of_shape: int
-) -> None:
-    chance = random.Random(seed)
+def test_tables_follow_any_releases_and_rollbacks(cursor: hive.Cursor, project: Path) -> None:
+    chance = random.Random(SEED)
     tables = [
         Table(f"{shape}_{number}", shape, is_contract=(number + place) % 2 == 0)
         for place, shape in enumerate(POLICIES)
-        for number in range(of_shape)
+        for number in range(OF_SHAPE)
     ]
 
     def check(run: int, week: str, *arguments: str) -> dict[str, str]:
@@ -221,16 +218,16 @@ def test_tables_follow_any_releases_and_rollbacks(
             assert in_order(found) == in_order(table.rows.values()), table
         return messages
 
-    for run in range(1, releases + 1):
+    for run in range(1, RELEASES + 1):
         check(run, chance.choice(WEEKS))
         for table in tables:
             table.release(chance)
     for table in tables:
         table.is_broken = False
     week = chance.choice(WEEKS)
-    refused = check(releases + 1, week)
+    refused = check(RELEASES + 1, week)
     before = read(cursor, tables)
-    check(releases + 1, week, "--full-refresh", "--select", "export_*", "fact_*")
+    check(RELEASES + 1, week, "--full-refresh", "--select", "export_*", "fact_*")
     after = read(cursor, tables)
     for table in tables:
         if table.shape == "export" and table.name not in refused:
