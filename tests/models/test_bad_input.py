@@ -18,10 +18,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def refused(
-    masking_key: Settings,
-    project_dbt: Dbt,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    masking_key: Settings, project_dbt: Dbt, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     """Return a function that runs a dbt command with variables, and gives its output if dbt fails, else ''."""
 
@@ -55,11 +52,7 @@ CHECK = ("run-operation", "check_pii_key")
             lambda file, key: file.write_text(key.replace(":source", "")),
             "is of a release that gave equal numbers of two systems one pseudonym",
         ),
-        (
-            BUILD,
-            lambda file, key: pii_key.create(file),
-            "holds another key than the one this warehouse is masked with",
-        ),
+        (BUILD, lambda file, key: pii_key.create(file), "holds another key than the one this warehouse is masked with"),
     ],
     ids=["missing", "two keys", "without its copy", "an earlier release's key", "another key"],
 )

@@ -184,14 +184,9 @@ def test_dead_letters_of_a_week_are_limited(
 
 
 def test_issue_withholds_what_comes_from_its_origin(
-    stack: Settings,
-    query: Query,
-    compiled_project: DbtManifest,
-    datasets: dict[str, Dataset],
-    topics: set[str],
+    stack: Settings, query: Query, compiled_project: DbtManifest, datasets: dict[str, Dataset], topics: set[str]
 ) -> None:
     """An issue at each node and topic of the project and at each dataset, in a week of its own."""
-    topics = {topic.name for dataset in datasets for topic in dataset.topics}
     origins = sorted({*compiled_project.nodes, *compiled_project.sources, *topics, *datasets})
     weeks = {origin: WEEK.minus(number) for number, origin in enumerate(origins)}
     catalog = load_catalog(stack)
