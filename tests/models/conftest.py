@@ -62,6 +62,15 @@ def masking_key(stack: Settings) -> Settings:
 
 
 @pytest.fixture
+def no_leftovers(cursor: hive.Cursor) -> Iterator[None]:
+    """Drop what a test leaves in schema `small`."""
+    yield
+    for kind in ("view", "table"):
+        for row in thrift.rows(cursor, f"show {kind}s in small"):
+            thrift.rows(cursor, f"drop {kind} small.{row[1]}")
+
+
+@pytest.fixture
 def small_project(stack: Settings, tmp_path: Path) -> Callable[[str], None]:
     """Return a function that makes the one model `thing` in schema `small` from SQL and runs it once."""
     write_small_project(tmp_path)

@@ -250,13 +250,13 @@ def land_change(catalog: Catalog, batch: int, name: str, number: int, change: Ro
     """Land one change of a shop table."""
     table = f"shiftleft_public_{name}"
     position = {"kafka_topic": table, "kafka_partition": 0, "kafka_offset": number, "kafka_timestamp": START}
-    bronze.land({table: catalog.load_table(f"bronze.{table}")}, batch, [Event(table, change | position)])
+    event = Event(table, {"kafka_raw_value": b"row"} | change | position)
+    bronze.land({table: catalog.load_table(f"bronze.{table}")}, batch, [event])
 
 
 def test_what_landed_after_the_slice_is_no_lost_key(own_lake: Catalog) -> None:
     number = 10**6
-    change = {"orderitemid": number, "orderid": number, "productid": 1, "quantity": 1, "kafka_raw_value": b"row"}
-    land_change(own_lake, WAVES + 1, "order_items", number, change)
+    land_change(own_lake, WAVES + 1, "order_items", number, {"orderitemid": number, "orderid": number, "quantity": 1})
     deduplicated = own_lake.load_table("deduplicated.int_order_items_deduplicated")
     noted = deduplicated.properties["lakehouse.read.bronze.shiftleft_public_order_items"]
     assert noted.endswith(f"/{WAVES}")
@@ -270,7 +270,7 @@ def test_what_the_priced_items_had_not_read_is_made_up_for(built: Catalog) -> No
     number = 10**6 + 1
     [sale] = built.load_table("marts.fct_product_sales").scan(limit=1).to_arrow().to_pylist()
     change = {"orderitemid": number, "orderid": sale["order_id"], "productid": sale["product_id"], "quantity": 1}
-    land_change(built, WAVES + 2, "order_items", number, change | {"kafka_raw_value": b"row"})
+    land_change(built, WAVES + 2, "order_items", number, change)
     build("--select", "int_order_items_deduplicated", *marts)
     build("--select", "int_order_items_priced", *marts)
     keys = (EqualTo("order_line_key", f"shop-{number}"), EqualTo("order_item_id", number))
@@ -308,7 +308,7 @@ def test_a_recreated_topic_is_read_from_its_first_batch(own_lake: Catalog) -> No
     """Its new bronze table counts from 1 again, far below what was read; the rows of the former one stay."""
     numbers = (10**6 + 10, 10**6 + 11)
     for number in numbers:
-        order = {"orderid": number, "customerid": 1, "orderdate": START.replace(tzinfo=None), "kafka_raw_value": b"row"}
+        order = {"orderid": number, "customerid": 1, "orderdate": START.replace(tzinfo=None)}
         land_change(own_lake, WAVES + 5, "orders", number, order)
     former = own_lake.load_table("bronze.payments")
     own_lake.drop_table("bronze.payments")
@@ -330,9 +330,8 @@ def test_a_recreated_topic_is_read_from_its_first_batch(own_lake: Catalog) -> No
 def test_tables_are_not_sorted_by_few_affected_keys(built: Catalog) -> None:
     """The table that is merged into is limited to the keys, too. Spark broadcasts only what has a hint here."""
     number = 10**6 + 6
-    item = {"orderitemid": number, "orderid": number, "productid": 1, "quantity": 1, "kafka_raw_value": b"row"}
-    land_change(built, WAVES + 6, "order_items", number, item)
-    land_change(built, WAVES + 6, "orders", number, {"orderid": number, "kafka_raw_value": b"row"})
+    land_change(built, WAVES + 6, "order_items", number, {"orderitemid": number, "orderid": number, "quantity": 1})
+    land_change(built, WAVES + 6, "orders", number, {"orderid": number})
     build("--select", "int_order_items_deduplicated", "int_orders_deduplicated")
     merges = ("--vars", "{rebuild_below_rows: 0}")
     output = run_dbt_well("--debug", "--log-format", "json", "run", *merges, "--select", *RECOMPUTED_MODELS)

@@ -1,6 +1,6 @@
 """What the project does otherwise than dbt-spark: each test fails with the macro of dbt-spark."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from pyhive import hive
 from python_common.spark.thrift import rows
 from tests.support.commands import run_dbt_well
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_leftovers")]
 
 RunModel = Callable[..., None]
 
@@ -21,14 +21,6 @@ select * from values {values} as events (id, at, seq, name)
 """
 AFFECTED_KEYS = "unique_key='id', incremental_strategy='affected_keys'"
 ONE_STRATEGY = r"Set one of\s+earliest,\s+latest_change,\s+affected_keys"
-
-
-@pytest.fixture(autouse=True)
-def no_leftovers(cursor: hive.Cursor) -> Iterator[None]:
-    yield
-    for kind, listing in (("view", "show views in small"), ("table", "show tables in small")):
-        for row in rows(cursor, listing):
-            rows(cursor, f"drop {kind} small.{row[1]}")
 
 
 def test_a_view_can_become_a_table_and_a_view_again(small_project: RunModel, cursor: hive.Cursor) -> None:
