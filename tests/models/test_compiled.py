@@ -83,11 +83,6 @@ def test_each_landed_topic_is_upstream_of_its_batches(manifest: dict[str, Nodes]
     assert {*commits} == {name for name, node in manifest["sources"].items() if node["config"]["meta"].get("kafka")}
 
 
-def test_a_table_that_cannot_be_built_again_takes_new_columns(manifest: dict[str, Nodes]) -> None:
-    lasting = [node["config"] for node in manifest["nodes"].values() if node["config"].get("full_refresh") is False]
-    assert [config["on_schema_change"] for config in lasting] == ["append_new_columns"]
-
-
 def stored_behind(nodes: Nodes, name: str) -> set[str]:
     """Return the models with stored rows that a model reads, through views or as one itself."""
     if nodes[name]["config"]["materialized"] != "view":
