@@ -11,10 +11,7 @@ from python_common.config.settings import Settings
 from python_export.notify import deliver
 from tests.support.notify import Calls, Site
 from tests.support.services.http_server import Handler, serving
-from tests.support.services.mail_server import (
-    Mailbox,
-    mail_server,
-)
+from tests.support.services.mail_server import Mailbox, mail_server
 
 
 @pytest.fixture(autouse=True)

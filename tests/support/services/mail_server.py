@@ -10,8 +10,6 @@ from aiosmtpd.controller import Controller
 
 ADDRESSES = {"LAKEHOUSE_SMTP_FROM": "lake@example.com", "LAKEHOUSE_SMTP_TO": "a@example.com, b@example.com"}
 
-# A channel that defers a message is left to the next run at once.
-
 
 class Mailbox:
     """An SMTP server's handler that keeps what it takes; it refuses a recipient gone@ and the mails of a week.
