@@ -1,41 +1,29 @@
-"""What hangs ends: locks, steps, statements and dbt; and the error names what hung."""
+"""What hangs ends: steps, statements and dbt; and the error names what hung."""
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from python_common.config.settings import Settings
 from python_common.deadline import step_within
 from python_common.errors import DeadlineError, UserError
-from python_common.locks import lock
-from python_common.locks.lock import locked
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt import run
 from python_dbt.project import Project
+from tests.support.race import hanging_dbt
 
 pytestmark = pytest.mark.stack
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    monkeypatch.setattr(lock, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(thrift, "STATEMENT_SECONDS", 0.2)
-
-
 def test_a_step_that_hangs_ends() -> None:
     """Whatever it waits for: here a queue that no handler of errors, and no clean-up, ends."""
-    with (
-        pytest.raises(DeadlineError, match="build has not ended within 1 s"),
-        step_within("build", 0.2),
-    ):
+    with pytest.raises(DeadlineError, match="build has not ended within 1 s"), step_within("build", 0.2):
         try:
             threading.Event().wait()
         except Exception:
@@ -45,11 +33,7 @@ def test_a_step_that_hangs_ends() -> None:
 def test_a_step_whose_clean_up_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("python_common.deadline.AGAIN_SECONDS", 0.2)
     release = threading.Event()
-    with (
-        pytest.raises(DeadlineError),
-        step_within("ingest", 0.2),
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with pytest.raises(DeadlineError), step_within("ingest", 0.2), ThreadPoolExecutor(1) as pool:
         pool.submit(release.wait)
         threading.Event().wait()
     release.set()
@@ -61,19 +45,10 @@ def test_a_step_in_time_is_left_alone() -> None:
     time.sleep(0.2)
 
 
-def test_a_lock_is_not_waited_for_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    with (
-        locked("weekly"),
-        pytest.raises(DeadlineError, match="Another weekly has not ended"),
-        locked("weekly"),
-    ):
-        pass
-    assert caplog.messages == ["waiting for another weekly"]
-
-
 def test_a_server_that_is_silent_is_not_waited_for_for_ever(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(thrift, "STATEMENT_SECONDS", 0.2)
     monkeypatch.setattr(thrift, "GRACE_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings = offline_settings.changed(thrift_port=silent.getsockname()[1])
@@ -82,13 +57,9 @@ def test_a_server_that_is_silent_is_not_waited_for_for_ever(
 
 
 def test_a_dbt_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dbt = tmp_path / "dbt"
-    dbt.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
-    dbt.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    pid = hanging_dbt(tmp_path, monkeypatch)
     monkeypatch.setattr(run, "BUILD_SECONDS", 1.0)
     project = Project(tmp_path, {"PATH": "/usr/bin:/bin"})
     with pytest.raises(DeadlineError, match="dbt build has not ended within 1 s"):
         run.build_all(project, [IsoWeek(2020, 53)])
-    pid = (tmp_path / "pid").read_text().strip()
-    assert subprocess.run(["kill", "-0", pid], capture_output=True, check=False).returncode != 0
+    assert not psutil.pid_exists(int(pid.read_text()))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from python_common.config.environment import PROJECT_ROOT, changed_environment, read_env_file
+from python_common.config.environment import PROJECT_ROOT, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.spark import thrift
 from python_dev.stack.temporary import running
@@ -91,7 +91,7 @@ def test_random_statements_in_a_fork_change_nothing_of_production(production: Se
     assert not forked.directory.exists()
 
 
-def test_the_query_of_the_page_counts_what_differs_between_fork_and_production(forked: Fork) -> None:
+def test_the_query_of_the_page_counts_what_differs(forked: Fork) -> None:
     [query] = re.findall(r"```sql\n(.*?)```", (PROJECT_ROOT / "docs" / "fork.md").read_text(), re.DOTALL)
     names = {"marts.fct_order_lines": "shop.orders", "order_line_key": "id", "line_amount": "name"}
     query = re.sub("|".join(names), lambda match: names[match[0]], query)
@@ -101,24 +101,3 @@ def test_the_query_of_the_page_counts_what_differs_between_fork_and_production(f
         thrift.rows(cursor, "insert into shop.orders values (1000, 'new')")
         thrift.rows(cursor, "delete from shop.orders where id = 3")
         assert thrift.rows(cursor, query) == [(4,)]
-
-
-def test_a_fork_sends_nothing_and_shares_the_masking_key(forked: Fork, production: Settings) -> None:
-    variables = read_env_file(forked.env_file)
-    assert [variables[name] for name in fork.DISABLED_VARIABLES] == [""] * len(fork.DISABLED_VARIABLES)
-    assert settings_of(forked).pii_key_file == production.pii_key_file
-    assert forked.env_file.stat().st_mode & 0o777 == 0o600
-
-
-def test_bad_names_and_forks_of_forks_are_refused(production: Settings, forked: Fork) -> None:
-    for arguments, message in (
-        (("fork", "create", "mine"), "There is a fork mine already"),
-        (("fork", "create", "../x"), "'../x' is not a fork name"),
-        (("fork", "drop", "other"), "There is no fork other. There are: mine"),
-        (("stack", "down", "--wipe"), "There are forks: mine"),
-    ):
-        refused = run_lakehouse(*arguments)
-        assert (refused.returncode, message in refused.stderr) == (1, True), refused.stderr
-    with changed_environment(read_env_file(forked.env_file)):
-        refused = run_lakehouse("fork", "create", "inner")
-    assert (refused.returncode, "is a fork itself" in refused.stderr) == (1, True), refused.stderr

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,3 +15,12 @@ def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
             return
         time.sleep(0.05)
     pytest.fail("it never came true")
+
+
+def hanging_dbt(directory: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Put a program in the place of dbt that does not end, and return the file that it writes its pid to."""
+    dbt, pid = directory / "dbt", directory / "pid"
+    dbt.write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 60\n")
+    dbt.chmod(0o755)
+    patch.setattr("sys.executable", str(directory / "python"))
+    return pid
