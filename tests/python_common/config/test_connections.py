@@ -18,7 +18,11 @@ SASL = {
     "KAFKA_SASL_USERNAME": "ingester",
     "KAFKA_SASL_PASSWORD": 'a"b\\c',
 }
+RACK = {"KAFKA_CLIENT_RACK": "zone-a"}
 REGISTRY = {"SCHEMA_REGISTRY_URL": "https://127.0.0.1:8081"}
+ELSEWHERE = {"SCHEMA_REGISTRY_URL": "http://registry.example:8081"}
+BASIC = {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:reg-secret"}
+BEARER = {"SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "token-secret"}
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +49,11 @@ def named(prefix: str, variables: dict[str, str]) -> dict[str, str]:
     return {f"{prefix}_{name}": value for name, value in variables.items()}
 
 
-def test_without_variables_nothing_is_secured() -> None:
-    plain = settings()
-    assert connections.kafka_client(plain) == {
-        "bootstrap.servers": "127.0.0.1:9092",
-        "security.protocol": "PLAINTEXT",
-        "log_level": 0,
-    }
-    assert connections.registry_client(plain) == {"url": "http://127.0.0.1:8081"}
-    assert connections.java_environment(plain) == {}
-
-
 def test_librdkafka_gets_every_variable(tls: dict[str, str]) -> None:
-    options = connections.kafka_client(settings(SASL, named("KAFKA", tls)))
+    options = connections.kafka_client(settings(SASL, named("KAFKA", tls), RACK))
     assert options == {
         "bootstrap.servers": "127.0.0.1:9092",
+        "client.rack": "zone-a",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ingester",
@@ -70,13 +64,16 @@ def test_librdkafka_gets_every_variable(tls: dict[str, str]) -> None:
         "ssl.key.password": "key-secret",
         "log_level": 0,
     }
+    AdminClient(options)
+    Consumer({**options, "group.id": "none"}).close()
 
 
 def test_spark_gets_references_instead_of_secrets(tls: dict[str, str]) -> None:
-    secured = settings(SASL, named("KAFKA", tls))
+    secured = settings(SASL, named("KAFKA", tls), RACK)
     options = connections.spark_source(secured)
     assert {name: value for name, value in options.items() if not name.startswith("kafka.config.providers")} == {
         "kafka.bootstrap.servers": "127.0.0.1:9092",
+        "kafka.client.rack": "zone-a",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": "${env:KAFKA_SASL_JAAS_CONFIG}",
@@ -95,18 +92,8 @@ def test_spark_gets_references_instead_of_secrets(tls: dict[str, str]) -> None:
     }
 
 
-def test_every_client_that_reads_names_its_rack() -> None:
-    near = settings({"KAFKA_CLIENT_RACK": "zone-a"})
-    options = connections.kafka_client(near)
-    assert options["client.rack"] == connections.spark_source(near)["kafka.client.rack"] == "zone-a"
-    AdminClient(options)
-    Consumer({**options, "group.id": "none"}).close()
-
-
 def test_the_registry_client_gets_every_variable(tls: dict[str, str]) -> None:
-    basic = settings(
-        REGISTRY, named("SCHEMA_REGISTRY", tls), {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:reg-secret"}
-    )
+    basic = settings(REGISTRY, named("SCHEMA_REGISTRY", tls), BASIC)
     assert connections.registry_client(basic) == {
         "url": "https://127.0.0.1:8081",
         "basic.auth.user.info": "reader:reg-secret",
@@ -115,64 +102,39 @@ def test_the_registry_client_gets_every_variable(tls: dict[str, str]) -> None:
         "ssl.key.location": tls["SSL_KEY_LOCATION"],
         "ssl.key.password": "key-secret",
     }
-    bearer = settings(REGISTRY, {"SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "token-secret"})
-    assert connections.registry_client(bearer)["bearer.auth.token"] == "token-secret"
+    assert connections.registry_client(settings(REGISTRY, BEARER))["bearer.auth.token"] == "token-secret"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_secrets_may_go_to_this_machine_without_tls(host: str) -> None:
     url = {"SCHEMA_REGISTRY_URL": f"http://{host}:8081"}
-    assert settings(url, {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "a:b"}).schema_registry_url == url.popitem()[1]
+    assert settings(url, BASIC).schema_registry_url == url["SCHEMA_REGISTRY_URL"]
 
 
 def test_the_settings_do_not_print_their_secrets(tls: dict[str, str]) -> None:
-    registry = {**REGISTRY, "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:reg-secret"}
-    secured = settings(SASL, {"KAFKA_SASL_PASSWORD": "scram-secret"}, named("KAFKA", tls), registry)
-    bearer = settings({"SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "token-secret"})
+    secured = settings(SASL, {"KAFKA_SASL_PASSWORD": "scram-secret"}, named("KAFKA", tls), REGISTRY, BASIC)
     assert "KafkaSecurity(protocol='SASL_SSL'" in repr(secured)
-    assert "secret" not in repr(secured) + repr(bearer)
+    assert "secret" not in repr(secured) + repr(settings(BEARER))
 
 
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
         ({"KAFKA_SECURITY_PROTOCOL": "TLS"}, "KAFKA_SECURITY_PROTOCOL is 'TLS'. Set it to one of PLAINTEXT, SSL"),
-        (
-            {**SASL, "KAFKA_SASL_USERNAME": ""},
-            "KAFKA_SASL_USERNAME is not set, but KAFKA_SECURITY_PROTOCOL is SASL_SSL",
-        ),
-        ({**SASL, "KAFKA_SASL_PASSWORD": ""}, "KAFKA_SASL_PASSWORD is not set"),
-        ({**SASL, "KAFKA_SASL_MECHANISM": ""}, "KAFKA_SASL_MECHANISM is not set"),
-        ({**SASL, "KAFKA_SASL_MECHANISM": "GSSAPI"}, "KAFKA_SASL_MECHANISM is 'GSSAPI'"),
+        ({**SASL, "KAFKA_SASL_USERNAME": ""}, "KAFKA_SASL_USERNAME is not set, but KAFKA_SECURITY_PROTOCOL is SASL"),
         ({**SASL, "KAFKA_SECURITY_PROTOCOL": ""}, "KAFKA_SASL_MECHANISM is set, but KAFKA_SECURITY_PROTOCOL is PLAIN"),
-        (
-            {**SASL, "KAFKA_SSL_CA_LOCATION": "/no/ca.pem"},
-            "KAFKA_SSL_CA_LOCATION names /no/ca.pem, which holds no PEM certificate \\(No such",
-        ),
+        ({**SASL, "KAFKA_SSL_CA_LOCATION": "/no/ca.pem"}, r"KAFKA_SSL_CA_LOCATION names /no/ca.pem, .* \(No such file"),
         ({"KAFKA_SSL_CA_LOCATION": "/no/ca.pem"}, "KAFKA_SSL_CA_LOCATION is set, but KAFKA_SECURITY_PROTOCOL is PLAIN"),
         ({**SASL, "KAFKA_SSL_CERTIFICATE_LOCATION": __file__}, "but KAFKA_SSL_KEY_LOCATION is not. Set both or none"),
         ({**SASL, "KAFKA_SSL_KEY_PASSWORD": "x"}, "KAFKA_SSL_KEY_PASSWORD is set, but KAFKA_SSL_KEY_LOCATION is not"),
         ({**SASL, "KAFKA_SSL_CA_LOCATION": __file__}, "KAFKA_SSL_CA_LOCATION names .*, which holds no PEM certificate"),
         ({"SCHEMA_REGISTRY_URL": "https://u:top-secret@127.0.0.1"}, "SCHEMA_REGISTRY_URL holds a user"),
         ({"SCHEMA_REGISTRY_SSL_CA_LOCATION": "/ca.pem"}, "SCHEMA_REGISTRY_URL does not start with https"),
-        (
-            {
-                "SCHEMA_REGISTRY_URL": "http://registry.example:8081",
-                "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "reader:top-secret",
-            },
-            "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO would be sent in the clear, .* SCHEMA_REGISTRY_URL .* Use https",
-        ),
-        (
-            {"SCHEMA_REGISTRY_URL": "http://10.0.0.7", "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "top-secret"},
-            "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN would be sent in the clear",
-        ),
-        ({"LAKEHOUSE_THRIFT_TLS": "yes"}, "LAKEHOUSE_THRIFT_TLS is 'yes'. Set it to one of true, false"),
+        ({**ELSEWHERE, **BASIC}, "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO would be sent in the clear"),
+        ({**ELSEWHERE, **BEARER}, "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN would .* SCHEMA_REGISTRY_URL .* Use https"),
         ({"LAKEHOUSE_THRIFT_SSL_CA_LOCATION": "/ca.pem"}, "CA_LOCATION is set, but LAKEHOUSE_THRIFT_TLS is not true"),
         ({"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "top-secret"}, "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO has no colon"),
-        (
-            {"SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": "a:top-secret", "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": "top-secret"},
-            "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN are both set",
-        ),
+        ({**BASIC, **BEARER}, "_BASIC_AUTH_USER_INFO and SCHEMA_REGISTRY_BEARER_AUTH_TOKEN are both set"),
     ],
 )
 def test_a_malformed_or_contradicting_variable_is_named(variables: dict[str, str], words: str) -> None:
