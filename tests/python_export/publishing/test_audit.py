@@ -13,8 +13,6 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 
@@ -67,18 +65,6 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_bytes(content.replace(old.encode(), new.encode(), 1))
 
 
-def edited(file: str, old: str, new: str) -> Callable[[Path], None]:
-    return lambda at: edit(at / file, old, new)
-
-
-def replaced(file: str, content: bytes) -> Callable[[Path], object]:
-    return lambda at: (at / file).write_bytes(content)
-
-
-def removed(file: str) -> Callable[[Path], None]:
-    return lambda at: (at / file).unlink()
-
-
 def edit_manifest(at: Path, **fields: object) -> None:
     manifest = json.loads((at / "manifest.json").read_text())
     assert fields.keys() <= manifest.keys()
@@ -100,13 +86,12 @@ def edit_format_consistently(version: Path, form: str, change: Callable[[Path], 
     edit(version / "manifest.json", f'"bytes": {listed["bytes"]}', f'"bytes": {file.stat().st_size}')
 
 
-def edit_parquet(file: Path) -> None:
-    table = pq.read_table(file)
-    pq.write_table(table.set_column(5, "quantity", pc.add(table["quantity"], 1)), file)
+def cut_off(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-60])
 
 
-def edit_gzip(file: Path) -> None:
-    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()).replace(b',"plain",', b',"plane",')))
+def put_formula(file: Path) -> None:
+    zip_again(file, b"<is><t>plain</t></is>", b"<f>1+1</f><v>2</v>")
 
 
 def zip_again(file: Path, old: bytes = b"", new: bytes = b"") -> None:
@@ -123,115 +108,87 @@ def without_row(lines: list[str]) -> str:
     return "\n".join([*lines[:5], *lines[6:]]) + "\n"
 
 
+# A file of the version and a text of it with another in its place, or the bytes in its place, or what changes it;
+# a file alone is missing. Or fields of the manifest, or a format and what changes its file and the manifest alike.
+Plant = tuple[str, str, str] | tuple[str, bytes | Callable[[Path], object]] | tuple[str] | dict[str, object]
+
+
+def plant(version: Path, fault: Plant) -> None:
+    match fault:
+        case dict():
+            edit_manifest(version, **fault)
+        case ("file and manifest",):
+            edit_consistently(version)
+        case (file,):
+            (version / file).unlink()
+        case (file, str(old), str(new)):
+            edit(version / file, old, new)
+        case (file, bytes(content)):
+            (version / file).write_bytes(content)
+        case (form, change) if form in FORMATS:
+            edit_format_consistently(version, form, change)
+        case (file, change):
+            change(version / file)
+
+
 NOT_LISTED = "it is missing or does not list what is published; the next export writes it again"
-Plants = dict[str, tuple[Callable[[Path], object], tuple[str, ...]]]
-ALONE: Plants = {
-    "byte flipped": (edited(CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
-    "file cut inside a cell": (
-        lambda at: (at / CSV).write_bytes((at / CSV).read_bytes()[:-60]),
-        ("bytes instead of", "SHA-256", "pyarrow cannot read the file", "differs from the table"),
+TOTALS = "the manifest's control_totals are not the table's"
+ALONE: list[tuple[Plant, tuple[str, ...]]] = [
+    ((CSV, "comma,", "comma;"), ("another SHA-256", "1 cells of note")),
+    # Inside a cell.
+    ((CSV, cut_off), ("bytes instead of", "SHA-256", "pyarrow cannot read the file", "differs from the table")),
+    (("file and manifest",), ("1 cells of note",)),
+    ({"version": 2}, ("the manifest is that of",)),
+    ({"source_snapshot_id": "1"}, ("no longer has the snapshot",)),
+    (
+        ("manifest.json", '"amount": "', '"amounx": "'),
+        ("pyarrow cannot read the file as the manifest has it", TOTALS),
     ),
-    "file and manifest edited alike": (edit_consistently, ("1 cells of note",)),
-    "manifest of another version": (lambda at: edit_manifest(at, version=2), ("the manifest is that of",)),
-    "snapshot unknown": (lambda at: edit_manifest(at, source_snapshot_id="1"), ("no longer has the snapshot",)),
-    "total of no column": (
-        edited("manifest.json", '"amount": "', '"amounx": "'),
-        ("pyarrow cannot read the file as the manifest has it", "the manifest's control_totals are not the table's"),
-    ),
-    "file outside the version": (
-        lambda at: edit_manifest(at, file="../../../../secret.csv"),
-        (f"{VERSION}/manifest.json is missing or damaged",),
-    ),
-    "file missing": (removed(CSV), (f"{CSV} is missing",)),
-    "gzip cut off with its manifest": (
-        lambda at: edit_format_consistently(at, "csv.gz", lambda file: file.write_bytes(file.read_bytes()[:-9])),
-        ("events_2020-W53_v1.csv.gz does not have the bytes of the CSV",),
-    ),
-    "formula in a spreadsheet with its manifest": (
-        lambda at: edit_format_consistently(
-            at, "xlsx", lambda file: zip_again(file, b"<is><t>plain</t></is>", b"<f>1+1</f><v>2</v>")
-        ),
-        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
-    ),
-    "spreadsheet cut off with its manifest": (
-        lambda at: edit_format_consistently(at, "xlsx", lambda file: file.write_bytes(file.read_bytes()[:-9])),
-        ("events_2020-W53_v1.xlsx does not have the cells of the CSV",),
-    ),
-    "rows of a spreadsheet edited": (
-        edited("manifest.json", f'"rows": {ROWS}\n    }}\n  ]', f'"rows": {ROWS - 1}\n    }}\n  ]'),
+    ({"file": "../../../../secret.csv"}, (f"{VERSION}/manifest.json is missing or damaged",)),
+    ((CSV,), (f"{CSV} is missing",)),
+    (("csv.gz", cut_off), ("v1.csv.gz does not have the bytes of the CSV",)),
+    (("xlsx", put_formula), ("v1.xlsx does not have the cells of the CSV",)),
+    (("xlsx", cut_off), ("v1.xlsx does not have the cells of the CSV",)),
+    (
+        ("manifest.json", f'"rows": {ROWS}\n    }}\n  ]', f'"rows": {ROWS - 1}\n    }}\n  ]'),
         ("the manifest's workbooks are not those of the CSV",),
     ),
-}
+]
 # Each of a group is of another file or figure, and has another message: one run reports them all.
-TOGETHER: list[Plants] = [
-    {
-        "rows edited": (
-            lambda at: edit_manifest(at, rows=ROWS + 1),
-            (f"pyarrow reads {ROWS} rows instead of {ROWS + 1}", "the manifest's rows are not the table's"),
+TOGETHER: list[list[tuple[Plant, tuple[str, ...]]]] = [
+    [
+        (
+            {"rows": ROWS + 1},
+            (f"reads {ROWS} rows instead of {ROWS + 1}", "manifest's rows are not the table's"),
         ),
-        "total edited": (
-            lambda at: edit_manifest(at, control_totals={"amount": "1.00"}),
-            ("pyarrow reads another total of amount", "the manifest's control_totals are not the table's"),
-        ),
-        "guarded cells edited": (
-            lambda at: edit_manifest(at, formula_escaped={"note": 0}),
-            ("manifest's formula_escaped",),
-        ),
-        "nulls edited": (
-            edited("manifest.json", '"nulls": 1', '"nulls": 2'),
+        ({"control_totals": {"amount": "1.00"}}, ("pyarrow reads another total of amount", TOTALS)),
+        ({"formula_escaped": {"note": 0}}, ("manifest's formula_escaped",)),
+        (
+            ("manifest.json", '"nulls": 1', '"nulls": 2'),
             ("reads another number of NULLs in note", "the manifest's columns"),
         ),
-    },
-    {
-        "dictionary missing": (removed("dictionary.csv"), ("dictionary.csv is missing or damaged",)),
-        "parquet cut off": (
-            replaced("events_2020-W53_v1.parquet", b"PAR1"),
+    ],
+    [
+        (("dictionary.csv",), ("dictionary.csv is missing or damaged",)),
+        (
+            ("events_2020-W53_v1.parquet", b"PAR1"),
             (
                 "v1.parquet has 4 bytes instead of",
                 "v1.parquet has another SHA-256",
                 "v1.parquet does not have the rows of the CSV",
             ),
         ),
-        "gzip of another file": (
-            replaced("events_2020-W53_v1.csv.gz", gzip.compress(b"event_id\n")),
-            ("v1.csv.gz has another SHA-256 than in the manifest",),
+        (("../../latest.json",), (f"latest.json: {NOT_LISTED}",)),
+        (("../../../index.html", "W53_v1.csv", "W53_v2.csv"), (f"index.html: {NOT_LISTED}",)),
+    ],
+    [
+        (("dictionary.csv", "quantity", "count"), ("dictionary.csv does not have the file's columns",)),
+        (
+            ("csv.gz", lambda file: file.write_bytes(gzip.compress(b"event_id\n"))),
+            ("v1.csv.gz does not have the bytes of the CSV",),
         ),
-        "spreadsheet edited": (
-            edited("events_2020-W53_v1.xlsx", "PK", "PQ"),
-            ("events_2020-W53_v1.xlsx has another SHA-256 than in the manifest",),
-        ),
-        "pointer lost": (removed("../../latest.json"), (f"latest.json: {NOT_LISTED}",)),
-        "feed lost": (removed("../../../versions.json"), (f"versions.json: {NOT_LISTED}",)),
-        "index edited": (
-            edited("../../../index.html", "events_2020-W53_v1.csv", "events_2020-W53_v2.csv"),
-            (f"index.html: {NOT_LISTED}",),
-        ),
-    },
-    {
-        "dictionary edited": (
-            edited("dictionary.csv", "quantity", "count"),
-            ("dictionary.csv does not have the file's columns",),
-        ),
-        "pointer is no object": (replaced("../../latest.json", b"[]"), (f"latest.json: {NOT_LISTED}",)),
-        "feed edited": (
-            edited("../../../versions.json", '"version": 1,', '"version": 2,'),
-            (f"versions.json: {NOT_LISTED}",),
-        ),
-    },
-    {
-        "parquet edited with its manifest": (
-            lambda at: edit_format_consistently(at, "parquet", edit_parquet),
-            ("events_2020-W53_v1.parquet does not have the rows of the CSV",),
-        ),
-        "gzip edited with its manifest": (
-            lambda at: edit_format_consistently(at, "csv.gz", edit_gzip),
-            ("events_2020-W53_v1.csv.gz does not have the bytes of the CSV",),
-        ),
-        "pointer wrong": (
-            edited("../../latest.json", '"version": 1', '"version": 2'),
-            (f"latest.json: {NOT_LISTED}",),
-        ),
-    },
+        (("../../../versions.json", '"version": 1,', '"version": 2,'), (f"versions.json: {NOT_LISTED}",)),
+    ],
 ]
 
 
@@ -247,23 +204,22 @@ def test_verify_misses_a_planted_fault(offline_settings: Settings, hostile_sourc
     assert passed.exit_code == 0
     checked = (VERSION, "events/latest.json", "versions.json", "index.html")
     assert passed.output.splitlines() == [f"{path}: OK" for path in checked]
-    for faults in [{name: fault} for name, fault in ALONE.items()] + TOGETHER:
-        for plant, _ in faults.values():
-            plant(version)
+    for faults in [[fault] for fault in ALONE] + TOGETHER:
+        for fault, _ in faults:
+            plant(version, fault)
         result = export(offline_settings, "verify")
-        assert isinstance(result.exception, UserError), [*faults]
+        assert isinstance(result.exception, UserError), faults
         faulty = {line.partition(": ")[0] for line in result.output.splitlines() if not line.endswith(": OK")}
         # A dataset of which no manifest can be read has no pointer to check.
         failed, named = re.split(r" of [34] checks failed: ", str(result.exception))
-        assert (int(failed), set(named.split(". ")[0].split(", "))) == (len(faulty), faulty), [*faults]
-        for name, (_, expected) in faults.items():
-            assert [line for line in expected if line not in result.output] == [], (name, result.output)
+        assert (int(failed), set(named.split(". ")[0].split(", "))) == (len(faulty), faulty), faults
+        for fault, expected in faults:
+            assert [line for line in expected if line not in result.output] == [], (fault, result.output)
         assert "pizza" not in result.output
         for path, content in right.items():
             path.write_bytes(content)
     checks = json.loads(export(offline_settings, "verify", "events", "--json").output)
-    right = {"issues": [], "note": ""}
-    assert checks == [{"path": path, **right} for path in checked]
+    assert checks == [{"path": path, "issues": [], "note": ""} for path in checked]
     nothing = export(offline_settings, "verify", "--week", "2021-W01")
     assert str(nothing.exception).startswith("Nothing of 2021-W01 is published")
     typo = export(offline_settings, "verify", "events", "event")
@@ -369,19 +325,6 @@ def test_versions_in_a_bucket_are_verified_and_compared(
     assert diff("v1").exit_code == 2
 
 
-def test_verify_misses_keys_that_a_withdrawal_left(
-    offline_settings: Settings, hostile_source: Source, export: Command
-) -> None:
-    target = open_target(offline_settings)
-    publish_lines(offline_settings, hostile_source, right_lines())
-    withdraw(target, VERSION, "somebody was erased")
-    target.put("events/2020-W53/v2/changes.csv", b"keys")
-    issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
-    assert issue in export(offline_settings, "verify").output
-    withdraw(target, VERSION, "somebody was erased")
-    assert issue not in export(offline_settings, "verify").output
-
-
 def test_a_trial_moves_the_tag_of_a_version(
     offline_settings: Settings, hostile_source: Source, catalog: Catalog
 ) -> None:
@@ -467,6 +410,11 @@ def test_a_withdrawn_version_or_erased_snapshot_is_an_issue(
     result = export(offline_settings, "verify")
     assert result.exception is None, result.output
     assert f"{VERSION}: withdrawn on " in result.output
+    target.put("events/2020-W53/v2/changes.csv", b"keys")
+    issue = f"{VERSION}: it is withdrawn, and changes.csv of the next version lists its keys"
+    assert issue in export(offline_settings, "verify").output
+    withdraw(target, VERSION, "somebody was erased")
+    assert issue not in export(offline_settings, "verify").output
     target.put(f"{VERSION}/{CSV}", b"a person")
     result = export(offline_settings, "verify")
     assert isinstance(result.exception, UserError)
