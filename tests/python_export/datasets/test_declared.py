@@ -29,10 +29,7 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
     dataset = datasets["one"]
     assert (dataset.model, dataset.table) == ("exp_weekly__one", "exports.exp_weekly__one")
     assert (dataset.key, dataset.order_by) == (("id",), ("at", "id"))
-    assert dataset.topics == (
-        Topic("shop.sales", "bronze.sales"),
-        Topic("shop.users", "bronze.users"),
-    )
+    assert dataset.topics == (Topic("shop.sales", "bronze.sales"), Topic("shop.users", "bronze.users"))
 
 
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:

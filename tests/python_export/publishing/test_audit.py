@@ -140,10 +140,7 @@ ALONE: list[tuple[Plant, tuple[str, ...]]] = [
     (("file and manifest",), ("1 cells of note",)),
     ({"version": 2}, ("the manifest is that of",)),
     ({"source_snapshot_id": "1"}, ("no longer has the snapshot",)),
-    (
-        ("manifest.json", '"amount": "', '"amounx": "'),
-        ("pyarrow cannot read the file as the manifest has it", TOTALS),
-    ),
+    (("manifest.json", '"amount": "', '"amounx": "'), ("pyarrow cannot read the file as the manifest has it", TOTALS)),
     ({"file": "../../../../secret.csv"}, (f"{VERSION}/manifest.json is missing or damaged",)),
     ((CSV,), (f"{CSV} is missing",)),
     (("csv.gz", cut_off), ("v1.csv.gz does not have the bytes of the CSV",)),
@@ -157,10 +154,7 @@ ALONE: list[tuple[Plant, tuple[str, ...]]] = [
 # Each of a group is of another file or figure, and has another message: one run reports them all.
 TOGETHER: list[list[tuple[Plant, tuple[str, ...]]]] = [
     [
-        (
-            {"rows": ROWS + 1},
-            (f"reads {ROWS} rows instead of {ROWS + 1}", "manifest's rows are not the table's"),
-        ),
+        ({"rows": ROWS + 1}, (f"reads {ROWS} rows instead of {ROWS + 1}", "manifest's rows are not the table's")),
         ({"control_totals": {"amount": "1.00"}}, ("pyarrow reads another total of amount", TOTALS)),
         ({"formula_escaped": {"note": 0}}, ("manifest's formula_escaped",)),
         (
