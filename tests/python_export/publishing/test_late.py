@@ -111,11 +111,6 @@ def test_another_export_root_has_its_own_records(exports: Exports, offline_setti
     assert exports.due({}) == {NEW: ["events"]}
 
 
-def test_a_week_in_which_nothing_was_published_stays_due(exports: Exports) -> None:
-    exports.publish("events", OLD, {})
-    assert exports.due({}, until="2021-W02") == {NEW: ["events"], "2021-W01": ["events"], "2021-W02": ["events"]}
-
-
 def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_some(exports: Exports) -> None:
     for number in (40, 41, 42, 44, 46):
         exports.publish("events", f"2020-W{number}", None)
@@ -229,10 +224,8 @@ def test_a_range_of_weeks_has_both_ends_and_crosses_a_long_year() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("product_demand", "--restate"),
         ("product_demand", "--restate", "--week", NEW),
         ("product_demand", "--restate", "--reason", "a wrong price"),
-        ("product_demand", "--restate", "--weeks", f"{OLD}..{NEW}", "--reason", "a wrong price"),
         ("--restate", "--week", NEW, "--reason", "a wrong price"),
         ("product_demand", "--week", NEW, "--reason", "a wrong price"),
     ],
