@@ -1,14 +1,13 @@
 """The staging area: private, one run at a time, and clean afterwards."""
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from python_common.errors import UserError
+from python_common.errors import DeadlineError, UserError
+from python_common.locks import lock
 from python_common.locks.lock import locked
 from python_export.publishing.target import staging
-from tests.support.race import until
 
 
 def test_staging_is_left_after_success_failure_or_a_kill(tmp_path: Path) -> None:
@@ -25,23 +24,12 @@ def test_staging_is_left_after_success_failure_or_a_kill(tmp_path: Path) -> None
     assert not directory.exists()
 
 
-def test_a_second_run_waits_for_the_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    order: list[str] = []
-
-    def second() -> None:
-        with staging(tmp_path / ".staging"):
-            order.append("second")
-
-    thread = threading.Thread(target=second)
+def test_two_runs_have_files_in_staging_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "WAIT_SECONDS", 0.2)
     with staging(tmp_path / ".staging") as directory:
-        thread.start()
-        until(lambda: caplog.messages)
+        with pytest.raises(DeadlineError, match="Another export has not ended"), staging(tmp_path / ".staging"):
+            pass
         assert directory.exists()
-        order.append("first")
-    thread.join(10)
-
-    assert caplog.messages == ["waiting for another export"]
-    assert order == ["first", "second"]
 
 
 def test_a_root_or_home_that_cannot_be_written_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
