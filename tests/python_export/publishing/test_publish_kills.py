@@ -12,30 +12,13 @@ import pytest
 from python_common.config.settings import Settings
 from python_export.notify import index
 from python_export.publishing.manifest import published
-from python_export.publishing.target import open_target, staging
-from tests.support.publishing import (
-    FORKS,
-    POINTS,
-    publish_and_die,
-    publish_and_report,
-    read_all_the_while,
-    start,
-)
+from python_export.publishing.target import LocalTarget, open_target, staging
+from tests.support.publishing import FORKS, POINTS, publish_and_die, publish_and_report, read_all_the_while, start
 from tests.support.versions import publish_content
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 Stop = Callable[[], tuple[int, list[str]]]
-
-
-@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.slow)])
-def published_to(request: pytest.FixtureRequest, offline_settings: Settings) -> Settings:
-    return request.getfixturevalue("s3_settings") if request.param == "s3" else offline_settings
-
-
-@pytest.fixture
-def kind(published_to: Settings) -> str:
-    return "s3" if published_to.export_root.startswith("s3://") else "local"
 
 
 @pytest.fixture
@@ -57,11 +40,9 @@ def reader(published_to: Settings) -> Iterator[Stop]:
     process.join()
 
 
-@pytest.mark.slow
-def test_a_publication_killed_at_any_step_is_complete_or_missing(
-    published_to: Settings, kind: str, reader: Stop
-) -> None:
+def test_a_publication_killed_at_any_step_is_complete_or_missing(published_to: Settings, reader: Stop) -> None:
     target = open_target(published_to)
+    kind = "local" if isinstance(target, LocalTarget) else "s3"
     for number, point in enumerate(POINTS[kind], start=1):
         content = f"note\n{point}\n"
         child = start(publish_and_die, published_to, content, kind, point)
