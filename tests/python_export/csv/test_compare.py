@@ -102,6 +102,8 @@ PLANTS: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "amount is no number": (damage(",-0.05,", ",abc,"), "1 cells of amount"),
     "amount rounded": (damage(",-0.10,", ",-0.1,"), "1 cells of amount"),
     "scientific notation": (damage(",0.0000000001,", ",1E-10,"), "1 cells of tiny"),
+    "date moved": (damage("0001-01-01", "0001-01-02"), "1 cells of sold_on"),
+    "boolean changed": (damage(",true", ",false"), "1 cells of is_gift"),
     "header renamed": (lambda lines: [lines[0].replace("note", "notes"), *lines[1:]], "the header"),
     "cut inside a row": (lambda lines: [*lines[:-1], ",".join(lines[-1].split(",")[:4])], "pyarrow cannot read it"),
     "cut inside a quoted cell": (

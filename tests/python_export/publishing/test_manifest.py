@@ -11,7 +11,7 @@ from python_export.publishing.manifest import DamagedManifestError, next_deliver
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
-from tests.support.versions import overwrite, publish_file
+from tests.support.versions import overwrite, pointer, publish_file
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 COLUMN = {"name": "note", "type": "string", "nulls": 0}
@@ -46,7 +46,10 @@ def test_deliveries_of_a_week_are_numbered(local: Target) -> None:
     publish_file(local, "0", draft(WEEK))
     for number in range(1, 11):
         assert next_delivery(local, WEEK) == f"{WEEK}-{number}"
-        publish_file(local, str(number), replace(draft(WEEK), delivery=f"{WEEK}-{number}"))
+        # Content of an older version is a new one, too.
+        delivered = replace(draft(WEEK), delivery=f"{WEEK}-{number}")
+        version = publish_file(local, str(number % 2), delivered).manifest
+    assert (version.version, version.supersedes, pointer(local)["version"]) == (11, 10, 11)
     withdraw(local, f"events/{WEEK}/v11", "a wrong price")
     assert next_delivery(local, WEEK) == f"{WEEK}-11"
     assert next_delivery(local, NEXT_WEEK) == f"{NEXT_WEEK}-1"

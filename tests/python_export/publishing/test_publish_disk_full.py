@@ -45,16 +45,12 @@ def test_no_room_for_the_file(hostile_source: Source, tmp_path: Path) -> None:
 
 
 def test_no_room_for_a_version(target: Target) -> None:
-    with (
-        pytest.raises(UserError, match=r"The export stopped: File too large|cannot be used"),
-        no_room_beyond(100),
-    ):
+    with pytest.raises(UserError, match=r"The export stopped: File too large|cannot be used"), no_room_beyond(100):
         export(target, "note\n")
     assert published(target) == []
     assert export(target, "note\n") == 1
 
 
-@pytest.mark.slow
 def test_no_room_for_what_outgrows_memory(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_file, "MEMORY_LIMIT", "120MB")
     rows = [(number, MONDAY, f"4111 {number}" * 20, Decimal(1), Decimal(1), 1, None, True) for number in range(150_000)]

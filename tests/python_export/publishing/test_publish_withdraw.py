@@ -72,7 +72,8 @@ def test_withdrawn_content_is_published_again(local: Target) -> None:
             publish_content(local, "note\na\n")
     assert tree(local) == before
     again = publish_content(local, "note\na\n", restated="the price was right").manifest
-    assert (again.version, again.restated) == (2, "the price was right")
+    assert (again.version, again.supersedes, again.restated) == (2, 1, "the price was right")
+    assert again.reason == "restated, v1 was withdrawn: the price was right"
 
 
 def test_a_withdrawal_that_was_cut_off_is_completed(local: Target) -> None:
