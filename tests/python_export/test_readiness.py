@@ -1,45 +1,32 @@
-"""What withholds a dataset: an issue of what it comes from, an omitted field, too few persons."""
+"""What withholds a dataset: an issue of what it comes from, an omitted field."""
 
 import json
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
-from python_common.errors import Issue, UserError
+from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_export.datasets import declared
-from python_export.datasets.dictionary import Field
-from python_export.readiness import pii_gate
 from python_export.readiness.issues import Readiness
 from python_export.readiness.unclassified import omitted_fields
 from python_ingest.avro.expanded_schema import expand_schema
-from tests.support.hostile_rows import DATASET
 from tests.support.topic_fixture import record
 from tests.support.two_exports import project, two_exports
 
 
-@pytest.fixture
-def manifest() -> dict[str, Any]:
-    return two_exports()
-
-
-def test_an_issue_without_a_dataset_is_named(tmp_path: Path, manifest: dict[str, Any]) -> None:
-    datasets = declared.load(project(tmp_path, manifest)).values()
+def test_an_issue_without_a_dataset_is_named(tmp_path: Path) -> None:
+    datasets = declared.load(project(tmp_path, two_exports())).values()
     of_topic = Issue("behind", object="shop.sales")
     stray, of_week = Issue("ops failed", object="model.p.ops"), Issue("export failed", object="model.p.exp_weekly__one")
     readiness = Readiness(issues=[of_topic, stray, stray], in_week=[(IsoWeek(2020, 53), of_week)])
     assert readiness.without_dataset(datasets) == ["ops failed"]
 
 
-def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
-    tmp_path: Path, manifest: dict[str, Any], catalog: Catalog
-) -> None:
+def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(tmp_path: Path, catalog: Catalog) -> None:
+    manifest = two_exports()
     wide = {"type": "bytes", "logicalType": "decimal", "precision": 50}
     form = expand_schema(json.dumps(record("r", id="int", price=wide, place=record("p", code="int", up=["null", "r"]))))
     properties = {"lakehouse.value-schema.7": json.dumps(form)}
@@ -63,13 +50,3 @@ def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(
     assert [len(part) for part in omitted()] == [2, 0]
     sales["config"]["meta"]["kafka"]["allow"] = ["price", "place"]
     assert [len(part) for part in omitted()] == [0, 2]
-
-
-@pytest.mark.parametrize(("k_anonymity", "minimum", "withholds"), [(None, 5, False), (1, 1, False), (4, 5, True)])
-def test_an_audience_gets_no_combination_of_fewer_persons_than_it_requires(
-    k_anonymity: int | None, minimum: int, withholds: bool
-) -> None:
-    fields = (Field("city", "string", is_quasi_identifier=True), Field("price", "bigint"))
-    expected = pytest.raises(UserError, match="a combination of city has 4 persons, and the audience requires 5")
-    with expected if withholds else nullcontext():
-        pii_gate.require_persons(replace(DATASET, fields=fields), k_anonymity, minimum)

@@ -53,9 +53,8 @@ def test_the_manifest_of_a_former_release_is_read(manifest: dict[str, Any]) -> N
     assert declared.of_manifest(parsed(manifest))["one"].counts == ()
 
 
-def test_datasets_are_chosen_by_name(tmp_path: Path, manifest: dict[str, Any]) -> None:
-    datasets = declared.load(project(tmp_path, manifest))
-
+def test_datasets_are_chosen_by_name(manifest: dict[str, Any]) -> None:
+    datasets = declared.of_manifest(parsed(manifest))
     assert [dataset.name for dataset in declared.choose(datasets, [])] == ["one", "two"]
     assert [dataset.name for dataset in declared.choose(datasets, ["two", "two"])] == ["two"]
     with pytest.raises(UserError, match=r"no dataset three\. Choose from one, two"):
