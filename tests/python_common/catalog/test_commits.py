@@ -165,6 +165,16 @@ def test_no_clock_makes_a_commit_that_java_refuses(
         assert_java_reads(TableMetadataUtil.parse_raw(file.read_text()))
 
 
+def test_properties_are_set_long_after_the_last_snapshot(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    table.append(pa.table({"id": [1]}))
+    for value in ("1", "2"):
+        clock.now += 3600
+        with table.transaction() as transaction:
+            transaction.set_properties({"lakehouse.read": value})
+    assert table.refresh().properties["lakehouse.read"] == "2"
+
+
 def test_maintenance_and_replays_refuse_a_clock_that_is_behind(
     table: Table, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

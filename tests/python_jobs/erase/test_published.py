@@ -42,12 +42,10 @@ def key_file(offline_settings: Settings) -> Path:
     return offline_settings.pii_key_file
 
 
-def publish_note(
-    target: Target, *lines: str, persons: dict[str, list[str]] | None = None, formats: tuple[str, ...] = ()
-) -> str:
+def publish_note(target: Target, *lines: str, persons: dict[str, list[str]] | None = None) -> str:
     """Publish lines of the column note, and return the version's address."""
     made, content = replace(draft("2020-W53"), persons=persons), "\n".join(["note", *lines, ""])
-    version = publish_file(target, content, made, [Field("note", "")], other_formats=formats)
+    version = publish_file(target, content, made, [Field("note", "")])
     return target.address(version.manifest.path)
 
 
