@@ -33,8 +33,7 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.maintenance.maintain import Retention, maintain_table
 from python_ingest.maintenance.purge import delete_orphans
-from tests.support.commands import run_python
-from tests.support.in_process import lakehouse
+from tests.support.commands import run_lakehouse, run_python
 from tests.support.services.http_server import serving
 from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.spark_jvm import separate_session
@@ -348,6 +347,6 @@ def test_a_catalog_without_views_is_reported_before_a_build(
     lake: Settings, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name_in_environment(lake, monkeypatch)
-    refused = lakehouse(*command.split())
+    refused = run_lakehouse(*command.split())
     assert refused.returncode == 1
     assert f"error: The catalog at {lake.catalog_uri} has no views" in refused.stderr
