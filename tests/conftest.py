@@ -40,7 +40,7 @@ MAIN_LAKE = "first_wave"
 SERVICES = {"services", "stack", "lake", "weed", "postgres", "mailbox", "webhook", "compiled_project", "parsed_project"}
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run": 8, "lowest": 7},
+    **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run_withheld": 4, "lowest": 7},
     **{"python_dev/review/test_run": 11, "models/test_increments": 11, "models/test_state": 11},
     **{"models/test_columns": 3, "cluster/test_catalogs": 3},
     **{"end_to_end/test_new_topic": 3, "python_ingest/test_faults": 3},

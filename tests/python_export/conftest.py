@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
+from python_dbt.project import Project
 from python_export.cli import run, versions
 from python_export.datasets.snapshot import Source
 from python_export.publishing.target import LocalTarget, Target, open_target
+from tests.support.export_run import Shop, make_project, run_in_fork
 from tests.support.hostile_rows import hostile_rows, source_of
 from tests.support.in_process import Command
 from tests.support.services.weed import Weed
@@ -84,3 +86,15 @@ def local(offline_settings: Settings) -> LocalTarget:
 @pytest.fixture
 def target(published_to: Settings) -> Target:
     return open_target(published_to)
+
+
+@pytest.fixture(scope="module")
+def shop_project(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_project(stack, tmp_path_factory.mktemp("shop") / "project")
+
+
+@pytest.fixture
+def shop(stack: Settings, shop_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A dbt project whose bronze table is replaced, and a separate export root, whose name is difficult."""
+    monkeypatch.setattr("python_dbt.run._run", run_in_fork)
+    return Shop(stack.changed(export_root=str(tmp_path / "ex'ports of\\ us")), shop_project)

@@ -1,0 +1,137 @@
+"""Runs that withhold or hold datasets, and datasets that are published once per week."""
+
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import typer
+from pyiceberg.exceptions import NoSuchTableError
+from typer.testing import CliRunner
+
+from python_common.errors import UserError
+from python_export.cli import versions
+from python_export.cli.outcome import WITHHELD, end_run
+from python_export.cli.run import app
+from python_export.notify.exported import Exported
+from python_export.publishing import hold, late, publish
+from python_export.publishing.target import open_target
+from tests.support.export_run import EMPTY_WEEK, EVENTS_SQL, SCHEMA_NAME, WEEK, Shop, in_next_week, run_dbt
+from tests.support.hostile_rows import MONDAY, draft, hostile_rows
+from tests.support.versions import publish_file
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for back in range(1, 5):
+        before = replace(draft(str(WEEK.minus(back))), control_totals={"amount": "10.00"})
+        publish_file(open_target(shop.settings), "note\na\n", before)
+    figures = "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
+    export = "        export:\n"
+    with shop.edited(EVENTS_SQL.replace(".sql", ".yml"), export, f"{export}          hold: {{rows: 3, amount: 3}}\n"):
+        far = [(number, MONDAY, "x", Decimal(amount), *[None] * 4) for number, amount in ((1, 10), (10, "20.01"))]
+        shop.land(*far, in_next_week(1000))
+        exported = shop.run()
+        assert (exported.published, exported.has_issues, exported.held_weeks) == ([], False, 1)
+        [row] = hold.TABLE.rows(shop.catalog).values()
+        assert row.reason == figures
+        [reason] = map(str, exported.withheld)
+        assert reason.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
+        with pytest.raises(typer.Exit) as ended:
+            end_run(exported, None)
+        assert ended.value.exit_code == WITHHELD
+        assert shop.previewed() == ("never published", f"held by the last run, {row.sha256[:12]}: {figures}")
+
+        monkeypatch.setattr(versions, "from_environment", lambda: shop.settings)
+        approval = ["approve", "events", "--week", "2020-W53", "--sha256", row.sha256, "--reason", "a sale"]
+        assert CliRunner().invoke(app, approval).exit_code == 0
+        assert shop.previewed() == ("never published", "")
+        manifest = shop.export(with_build=False).manifest
+        assert (manifest.version, manifest.warnings) == (1, ["held for review, then approved: a sale"])
+        assert hold.TABLE.rows(shop.catalog) == {}
+
+
+def test_an_error_of_spark_quotes_a_row_or_is_not_named(shop: Shop) -> None:
+    shop.land(*hostile_rows(), in_next_week(1000))
+    raising = "select cast(raise_error(note) as string) as reason, event_id"
+    with shop.edited(EVENTS_SQL, "select event_id", raising):
+        withheld = shop.withheld()
+    assert withheld.startswith("exp_weekly__events could not be built (")
+    assert "USER_RAISED_EXCEPTION" in withheld
+
+
+def test_a_week_that_other_sql_built_is_published(shop: Shop) -> None:
+    shop.land(*hostile_rows(), in_next_week(1000))
+    shop.export()
+    assert shop.export(with_build=False).unchanged
+    # What dbt has compiled since is proven, and it is not what made the rows.
+    with shop.edited(EVENTS_SQL, "select", "-- it's \\ corrected\nselect"):
+        run_dbt(shop.project, "compile")
+        refused = shop.withheld(with_build=False, has_issues=False)
+    assert "exp_weekly__events was not built for 2020-W53 from the SQL in" in refused
+    run_dbt(shop.project, "compile")
+    assert shop.export(with_build=False).unchanged
+
+
+def forget_groups(shop: Shop) -> None:
+    """Leave the dataset of small groups as one that was never built and never published."""
+    for table in (late.TABLE.identifier, (SCHEMA_NAME, "exp_weekly__groups")):
+        with suppress(NoSuchTableError):
+            shop.catalog.drop_table(table)
+
+
+def test_small_groups_are_published_twice_per_week(shop: Shop, tmp_path: Path) -> None:
+    """A trial and a failed upload do not count; late data changes nothing, and neither does a withdrawal."""
+    forget_groups(shop)
+    announcing = shop.with_env(LAKEHOUSE_NOTIFY_ROOT=shop.settings.export_root)
+
+    def groups(customers: int, restated: str | None = None, **settings: str) -> Exported:
+        rows = [(number, MONDAY, "a", Decimal(1), None, number, None, None) for number in range(customers)]
+        shop.land(*rows, in_next_week(1000))
+        exported = announcing.changed(**settings).run(names=("groups",), restated=restated)
+        assert exported.withheld == []
+        return exported
+
+    assert not groups(20, export_root=str(tmp_path / "trial")).published[0].unchanged
+    folder = Path(shop.settings.export_root) / "groups" / str(WEEK)
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file")
+    with pytest.raises(UserError, match="The export stopped: Not a directory"):
+        groups(21)
+    folder.unlink()
+    [first] = groups(22).published
+    assert (first.manifest.path, first.manifest.control_totals["customers"]) == ("groups/2020-W53/v1", "22")
+    files = shop.files()
+    again = groups(23)
+    assert ([version.unchanged for version in again.published], again.warnings) == ([True], [])
+    assert shop.files() == files
+
+    publish.withdraw(open_target(shop.settings), first.manifest.path, "a person was erased")
+    withdrawn = groups(23)
+    needed = "another version needs `lakehouse export run groups --restate --week 2020-W53 --reason ...`"
+    assert (withdrawn.published, [warning.endswith(needed) for warning in withdrawn.warnings]) == ([], [True])
+    [second] = groups(23, restated="prices were wrong").published
+    assert (second.manifest.version, second.manifest.control_totals["customers"]) == (2, "23")
+    assert groups(24).published[0].manifest.version == 2
+    [third] = groups(24, restated="one more").published
+    assert third.manifest.reason == "restated, late or corrected data: one more"
+
+
+def test_a_dataset_or_week_that_fails_costs_another(shop: Shop) -> None:
+    forget_groups(shop)
+    shop.land((1, MONDAY, "a", *[None] * 5), in_next_week(1000))
+    folder = Path(shop.settings.export_root) / "events" / str(WEEK)
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file")
+    exported = shop.run(names=())
+    assert [version.manifest.path for version in exported.published] == ["groups/2020-W53/v1"]
+    [dataset] = exported.withheld
+    assert str(dataset).startswith("events 2020-W53 is withheld: The export stopped: Not a directory ("), dataset
+    exported = shop.run(EMPTY_WEEK, WEEK)
+    assert [version.manifest.path for version in exported.published] == ["events/2020-W52/v1"]
+    assert [(dataset.dataset, dataset.week) for dataset in exported.withheld] == [("events", "2020-W53")]
+    # Where nothing at all can be published, it is no matter of a dataset.
+    with pytest.raises(UserError, match="The export stopped: Not a directory"):
+        shop.run()
