@@ -18,9 +18,8 @@ from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import LocalTarget, Target, open_target
 from tests.support.versions import publish_content
 
-# A fork of a process that has imported everything already: a child costs no seconds.
+# The server of `tests.support.forked`: another list of modules to load would replace its dbt.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["publishing", "boto3"])
 
 
 def start(function: Callable[..., None], *arguments: Any) -> BaseProcess:
