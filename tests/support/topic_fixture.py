@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config import connections
@@ -29,7 +30,8 @@ from python_ingest.bronze.positions import position_of
 from python_ingest.declare import spark_types
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.admin import Broker
-from python_ingest.landing.batch import BatchWriter
+from python_ingest.kafka.offset_range import OffsetRange
+from python_ingest.landing.batch import BatchPlan, BatchWriter
 from python_ingest.landing.run import Ingester, Options, TopicResult
 from python_ingest.maintenance.maintain import Maintained, Retention, maintain_table
 from python_ingest.verify.compare import verify_topic
@@ -104,11 +106,17 @@ class TopicFixture:
         producer.init_transactions()
         return producer
 
-    def end_transaction(self, producer: Producer, commit: bool = True) -> None:
-        """End a transaction, and wait for its markers: the broker writes them after its answer."""
-        producer.commit_transaction() if commit else producer.abort_transaction()
-        broker = Broker(self.settings, 10)
-        until(lambda: not broker.beyond_last_stable_offset(broker.describe(self.name)))
+    def produce_transactions(self, *outcomes: str) -> None:
+        """Produce five sales per transaction in partition 0; their note is its outcome, commit or abort."""
+        producer, schema_id, broker = self.transactional_producer(), self.register(SALE), Broker(self.settings, 10)
+        for outcome in outcomes:
+            producer.begin_transaction()
+            for index in range(5):
+                producer.produce(self.name, self.encode(schema_id, {"id": index, "note": outcome}), partition=0)
+            producer.flush()
+            producer.commit_transaction() if outcome == "commit" else producer.abort_transaction()
+            # The broker writes the markers after its answer.
+            until(lambda: not broker.beyond_last_stable_offset(broker.describe(self.name)))
 
     def wait_for_topic(self, partitions: int) -> None:
         """Wait for the leader of each partition: what it refuses before, it would take again after later records."""
@@ -152,6 +160,11 @@ class TopicFixture:
         load_catalog(self.settings, create=True)
         return BatchWriter(self.settings, lambda: self.spark, self.declaration, wait=10, writer=writer)
 
+    def plan(self, *ranges: OffsetRange) -> BatchPlan:
+        """Return a batch of these ranges, planned from the table as it is now."""
+        state = Broker(self.settings, 10).describe(self.name)
+        return BatchPlan(state, position_of(self.table()), list(ranges))
+
     def land(
         self, options: Options | None = None, declaration: Declaration | None = None, **changes: Any
     ) -> TopicResult:
@@ -185,6 +198,10 @@ class TopicFixture:
     def rows(self, declaration: Declaration | None = None) -> list[dict[str, Any]]:
         rows = self.table(declaration).scan().to_arrow().to_pylist()
         return sorted(rows, key=lambda row: (row["kafka_partition"], row["kafka_offset"]))
+
+    def spark_types(self) -> dict[str, DataType]:
+        """Return Spark's types of the columns."""
+        return {field.name: field.dataType for field in self.spark.table(f"lake.{self.declaration.identifier}").schema}
 
     def sql(self, text: str) -> None:
         self.spark.sql(text.format(table=f"lake.{self.declaration.identifier}"))
