@@ -3,13 +3,12 @@
 import json
 import re
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 from pyspark.sql import SparkSession
 
 from python_common.config.settings import Settings
@@ -18,10 +17,10 @@ from python_common.failure import error_log
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import Declaration
-from python_ingest.kafka import admin
+from python_ingest.kafka import admin, consumer
 from python_ingest.kafka.admin import Broker, TopicState, passing
+from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
-from python_ingest.landing.run import Options
 from python_ingest.landing.schemas import TopicSchemas
 from tests.support.services.http_server import Handler, serving
 from tests.support.services.schema_registry import SILENCE, registry_answering
@@ -53,13 +52,6 @@ def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings) -> 
         assert len(asked) == len(outage) + 1
 
 
-def test_a_schema_is_asked_for_once(offline_settings: Settings) -> None:
-    with registry_answering(REGISTERED) as (url, asked):
-        registry = registry_at(url, offline_settings)
-        assert registry.schemas([7]).get(7) == registry.schemas([7]).get(7)
-        assert len(asked) == 1
-
-
 def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,15 +76,6 @@ def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
         registry.forget_missing({7})
         assert registry.recovered() == set()
         assert registry.recovered([7]) == {7}
-
-
-@pytest.mark.slow
-def test_no_more_missing_ids_are_remembered_than_are_asked_for(offline_settings: Settings) -> None:
-    with registry_answering(UNKNOWN) as (url, _):
-        registry = registry_at(url, offline_settings)
-        for first in range(0, 1_200, 400):
-            registry.schemas(range(first, first + 400))
-        assert registry.missing() <= set(range(200, 1_200))
 
 
 def test_a_known_id_that_means_another_schema_stops_its_topic_by_name(
@@ -127,47 +110,34 @@ def test_a_known_id_that_means_another_schema_stops_its_topic_by_name(
     assert asking(f"http://{NOWHERE}").check(state, noted) == {}
 
 
-def test_a_batch_asks_for_few_of_many_unknown_ids_and_for_those_that_come_often(
-    offline_settings: Settings, declaration: Declaration
-) -> None:
-    with registry_answering(REGISTERED, subject=f"{declaration.topic}-value") as (url, asked):
-        schemas = TopicSchemas(registry_at(url, offline_settings), declaration)
-        counts = Counter({9000: 2} | dict.fromkeys(range(5000, 1, -1), 1))
-        resolved = schemas.resolve_schemas(SchemaState(), counts, Counter(), 3)
-    assert sorted(asked) == [f"/schemas/ids/{number}" for number in (2, 3, 9000)]
-    assert (set(resolved.value.writers), resolved.value.too_many) == ({2, 3, 9000}, True)
-
-
-def test_unknown_ids_are_asked_for_in_three_rounds(offline_settings: Settings) -> None:
+def test_unknown_ids_are_asked_for_in_three_rounds(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a call waits twice, however many ids it names."""
+    monkeypatch.setattr("python_ingest.kafka.registry.MOST_MISSING", 30)
     with registry_answering(UNKNOWN) as (url, asked):
-        assert registry_at(url, offline_settings).schemas(range(40)) == {}
+        registry = registry_at(url, offline_settings)
+        assert registry.schemas(range(40)) == {}
     assert asked == [f"/schemas/ids/{number}" for number in range(40)] * 3
+    assert len(registry.missing()) == 30
 
 
-@pytest.mark.parametrize("answer", [(404, {"error_code": 404}), (401, {"error_code": 401})])
-def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(
-    offline_settings: Settings, answer: tuple[int, dict]
-) -> None:
-    with registry_answering(answer) as (url, _), pytest.raises(UserError, match=f"answered {answer[0]}"):
+def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(offline_settings: Settings) -> None:
+    with (
+        registry_answering((404, {"error_code": 404})) as (url, _),
+        pytest.raises(UserError, match="answered 404"),
+    ):
         registry_at(url, offline_settings).schemas([7])
-
-
-FORBIDDEN = "answered 403 to GET /schemas/ids/7{}. Give this user the right to read schemas and subjects"
 
 
 @pytest.mark.parametrize(
     ("status", "headers", "message"),
     [
-        (403, {}, FORBIDDEN),
+        (403, {}, "answered 403 to GET /schemas/ids/7{}. Give this user the right to read schemas and subjects"),
         (401, {}, "answered 401 to GET /schemas/ids/7{}. Check SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"),
-        *(
-            (status, {"Location": "https://me:secret@new.example:8443/api/schemas/ids/7?token=secret"}, message)
-            for status in (301, 302, 307, 308)
-            for message in [
-                f"answered {status} to GET /schemas/ids/7{{}}. Set SCHEMA_REGISTRY_URL to what it refers to,"
-                " https://new.example:8443/api/schemas/ids/7"
-            ]
+        (
+            301,
+            {"Location": "https://me:secret@new.example:8443/api/schemas/ids/7?token=secret"},
+            "answered 301 to GET /schemas/ids/7{}. Set SCHEMA_REGISTRY_URL to what it refers to,"
+            " https://new.example:8443/api/schemas/ids/7",
         ),
         (307, {"Location": "/elsewhere"}, r"what it refers to, http://127.0.0.1:\d+/elsewhere"),
     ],
@@ -223,17 +193,29 @@ def test_the_time_of_an_answer_is_a_variable(offline_settings: Settings) -> None
         assert Registry(impatient.changed(registry_timeout="60s"), 0.1).schemas([7]).keys() == {7}
 
 
-def test_an_outage_longer_than_the_wait_is_named(offline_settings: Settings) -> None:
-    started = time.monotonic()
-    with pytest.raises(UserError, match=r"registry at http://127.0.0.1:1 does not answer.*SCHEMA_REGISTRY_URL"):
-        registry_at(f"http://{NOWHERE}", offline_settings, 0.5).schemas([7])
-    assert time.monotonic() - started < 20
-
-
 def test_a_broker_that_is_away_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "REQUEST_SECONDS", 0.5)
     with pytest.raises(UserError, match=r"Kafka at 127.0.0.1:1 does not answer.*KAFKA_BOOTSTRAP_SERVERS"):
         Broker(offline_settings, 0.5).describe("orders")
+
+
+class Unauthorized(consumer.Consumer):
+    """A consumer without rights to its group: such an error belongs to no partition and has no offset."""
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        return [Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]
+
+
+def test_a_transient_error_is_no_answer_and_others_are() -> None:
+    assert consumer.is_passing(Message(error=KafkaError(KafkaError._TRANSPORT)))
+    assert not consumer.is_passing(Message(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    assert not consumer.is_passing(Message(value=b"a record"))
+
+
+def test_an_error_of_the_consumer_itself_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "Consumer", Unauthorized)
+    with pytest.raises(UserError, match="GROUP_AUTHORIZATION_FAILED"):
+        list(consumer.read_records(offline_settings, "t", OffsetRange(0, 0, 5), 5))
 
 
 def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
@@ -253,24 +235,9 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
     assert not passing(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
-@pytest.mark.slow
-def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(topic: TopicFixture) -> None:
-    schema_id = topic.register(record("sale", id="int"))
-    topic.produce(topic.encode(schema_id, {"id": 1}))
-    away = topic.settings.changed(schema_registry_url=f"http://{NOWHERE}")
-    result = topic.land(Options(wait=3), settings=away)
-    assert "schema registry" in str(result.error)
-    assert (result.records, result.dead_letters) == (0, 0)
-    assert topic.land_well().dead_letters == 0
-    topic.produce(topic.encode(schema_id, {"id": 2}))
-    known = topic.land(Options(wait=3), settings=away)
-    assert (known.error, known.records, known.dead_letters) == (None, 1, 0)
-
-
 def test_a_topic_that_fails_does_not_stop_the_others(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
     topic.flush()
-    missing = replace(topic.declaration, topic=f"{topic.name}.missing", table=f"{topic.declaration.table}_missing")
     broken = replace(topic.declaration, topic=f"{topic.name}.broken", table=f"{topic.declaration.table}_broken")
     ask = Broker.describe
 
@@ -278,10 +245,9 @@ def test_a_topic_that_fails_does_not_stop_the_others(topic: TopicFixture, monkey
         return ask(broker, topic) if topic != broken.topic else {}["secret"]
 
     monkeypatch.setattr(Broker, "describe", describe)
-    failed, unexpected, landed = topic.ingester().catch_up([missing, broken, topic.declaration])
+    unexpected, landed = topic.ingester().catch_up([broken, topic.declaration])
     assert str(unexpected.error).startswith(f"{broken.topic}: Unexpected error: KeyError. Run it again")
     assert "in describe" in error_log().read_text()
     assert "secret'" not in error_log().read_text()
-    assert f"The topic '{missing.topic}' does not exist" in str(failed.error)
-    assert failed.lag is None
+    assert unexpected.lag is None
     assert (landed.error, landed.records) == (None, 1)

@@ -2,10 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,25 +12,20 @@ from python_common.errors import UserError
 from python_ingest.bronze.commit import Landed
 from python_ingest.cli.ingest import _print_summary
 from python_ingest.declare.topics import Declaration
-from python_ingest.landing.run import Options, Reporter, TopicResult
-from tests.support.commands import LAKEHOUSE, run_lakehouse
+from python_ingest.landing.run import Reporter, TopicResult
+from python_ingest.maintenance.status import topic_statuses
 from tests.support.in_process import Lakehouse
-from tests.support.topic_fixture import Messages, TopicFixture, assert_exactly_once, produce, record
+from tests.support.topic_fixture import TopicFixture, record
 
 BACKLOG = 3_000
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("30s", 30), ("30", 30), ("500ms", 0.5), ("5m", 300), ("1.5h", 5400), ("7d", 604800)]
-)
-def test_a_duration_is_read(text: str, expected: float) -> None:
-    assert seconds(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "soon", "5 days", "-5s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is not a duration"):
-        seconds(text)
+def test_durations_are_read_and_other_texts_refused() -> None:
+    texts = {"30s": 30, "30": 30, "500ms": 0.5, "5m": 300, "1.5h": 5400, "7d": 604800}
+    assert {text: seconds(text) for text in texts} == texts
+    for text in ("", "soon", "5 days", "-5s"):
+        with pytest.raises(UserError, match="is not a duration"):
+            seconds(text)
 
 
 def test_the_summary_has_counts_and_rate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,77 +58,21 @@ def test_a_missing_topic_is_one_line(services: Settings, declaration: Declaratio
     assert f"error: {result['error']}\n" == missing.stderr
     assert missing.stderr.startswith(f"error: The topic '{declaration.topic}' does not exist")
     assert missing.stderr.count("\n") == 1
+    verified = ingest("verify")
+    assert (verified.returncode, verified.stderr) == (1, "")
+    assert verified.stdout.startswith(f"{declaration.topic}: not verified: The topic '{declaration.topic}' does not")
 
 
-@pytest.mark.slow
-def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
-    topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_too_many_dead_letters_have_a_separate_exit_code(
+    topic: TopicFixture, models_dir: Path, ingest: Lakehouse
 ) -> None:
-    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
-    topic.flush()
-    wrong = f"{topic.settings.catalog_uri}&transaction_mode=nonsense"
-    monkeypatch.setenv("LAKEHOUSE_CATALOG_URI", wrong)
-    result = run_lakehouse("ingest", "run", "--models", str(models_dir))
-    assert result.returncode == 1
-    assert result.stderr.startswith(f"error: Spark cannot open the catalog at {wrong} (")
-    assert result.stderr.count("\n") == 1, result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("options", "signals"), [([], 1), (["--follow"], 2)])
-def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
-    topic: TopicFixture, models_dir: Path, options: list[str], signals: int
-) -> None:
-    """While it follows, the first signal lets it end the batches in hand."""
-    produce(topic, BACKLOG)
-    few = ["--max-records", "20"]
-    command = [LAKEHOUSE, "ingest", "run", *few, *options, "--models", str(models_dir)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert " records landed" in process.stderr.readline()
-    for _ in range(signals):
-        process.send_signal(signal.SIGTERM)
-        # One that comes while the other is still waiting to be seen is none.
-        time.sleep(0.3)
-    _, events = process.communicate(timeout=60)
-    # Following may have ended well before the second one, or Python be at its end, where no handler of signals is left.
-    assert process.returncode in ([130] if signals == 1 else [130, 0, -signal.SIGTERM])
-    assert all(" info: " in line for line in events.splitlines()), events
-    assert len(topic.rows()) < BACKLOG
-    topic.land_well()
-    assert_exactly_once(topic, BACKLOG)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_interrupted_begins_no_other_batch(topic: TopicFixture) -> None:
-    """As a weekly job's, whose process goes on to its end."""
-    produce(topic, BACKLOG)
-
-    class Interrupted(Messages):
-        batches = 0
-
-        def landed(self, topic: str, what: Landed) -> None:
-            self.batches += 1
-            if self.batches == 1:
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    messages = Interrupted()
-    with pytest.raises(KeyboardInterrupt):
-        topic.ingester(Options(20, wait=10), messages=messages).catch_up([topic.declaration])
-    # The time of ten batches.
-    time.sleep(5)
-    assert messages.batches <= 2
-    topic.land_well()
-    assert_exactly_once(topic, BACKLOG)
-
-
-def test_too_many_dead_letters_have_a_separate_exit_code(topic: TopicFixture, ingest: Lakehouse) -> None:
     good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
     for _ in range(21):
         topic.produce(b"poison")
     topic.produce(good)
     topic.flush()
-    result = ingest("run")
+    metrics = models_dir / "run.prom"
+    result = ingest("run", "--metrics-file", str(metrics))
     assert result.returncode == 4
     *progress, warning = result.stderr.splitlines()
     assert warning == (
@@ -145,6 +80,9 @@ def test_too_many_dead_letters_have_a_separate_exit_code(topic: TopicFixture, in
         f" `lakehouse ingest dead-letters {topic.name}` lists why."
     )
     assert f"info: {topic.name}: caught up" in progress
+    assert f'lakehouse_ingest_over_limit{{topic="{topic.name}"}} 1.0' in metrics.read_text()
+    (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
+    assert (status.recent_dead_letters, status.over_limit, status.row()["too many"]) == (21, True, "yes")
     for value in (b"poison", good):
         topic.produce(value)
     result = topic.land_well()
