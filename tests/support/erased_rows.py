@@ -1,8 +1,11 @@
 """Records of three customers in a topic, and the erasure of one of them."""
 
+import pyarrow.parquet as pq
+
 from python_common.catalog.catalog import load_catalog
 from python_ingest.maintenance import erase
 from python_ingest.maintenance.erase import Person
+from python_ingest.maintenance.purge import Purged, erased_at, purge_table
 from tests.support.topic_fixture import TopicFixture, record
 
 PERSON = "anna.archer@example.org"
@@ -29,3 +32,21 @@ def assert_verified(topic: TopicFixture, records: int, erased_rows: int) -> None
     assert report.issues == []
     assert (report.records, report.erased, report.decoded) == (records, erased_rows, records - erased_rows)
     assert f"{erased_rows} erased rows" in report.line()
+
+
+def purged(topic: TopicFixture) -> Purged:
+    name = topic.declaration.identifier
+    at = erased_at(load_catalog(topic.settings), topic.spark, name)
+    return purge_table(load_catalog(topic.settings), topic.spark, name, at)
+
+
+def files_of_person(topic: TopicFixture) -> set[str]:
+    """Return the files of the table in which the person is, by their values and by their bytes."""
+    files = set()
+    for file in topic.directory.rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            if file.suffix == ".parquet":
+                content += repr(pq.ParquetFile(file).read().to_pydict()).encode()
+            files |= {str(file)} if PERSON.encode() in content else set()
+    return files

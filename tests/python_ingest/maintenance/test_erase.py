@@ -1,42 +1,27 @@
 """Erased rows: emptied in place, once, gone from every file, and respected by all that reads or fills bronze."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from python_common.catalog import property_keys
 from python_common.catalog.catalog import load_catalog, make_namespace
-from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_common.locks.lease import leased
 from python_ingest.bronze import rewrite
 from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import DeadLetterLimit, Declaration
-from python_ingest.landing.follow import follow
 from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay
 from python_ingest.maintenance.erase import Person, RowsToErase
-from python_ingest.maintenance.purge import Purged, erased_at, purge_table
 from python_ingest.maintenance.replay import Replayed
 from python_ingest.maintenance.status import topic_statuses
-from tests.support.dead_letters import land_dead_letters, register_late
-from tests.support.erased_rows import PERSON, assert_verified, erased, produce
-from tests.support.topic_fixture import Messages, TopicFixture
+from tests.support.erased_rows import PERSON, assert_verified, erased, files_of_person, produce, purged
+from tests.support.topic_fixture import TopicFixture
 
 LEFT = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_timestamp_type", "ingested_at")
 
@@ -44,24 +29,6 @@ LEFT = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "ka
 @pytest.fixture
 def declaration(declaration: Declaration) -> Declaration:
     return replace(declaration, persons=(Subject("customer", ("who.id", "kafka_key")),))
-
-
-def purged(topic: TopicFixture) -> Purged:
-    name = topic.declaration.identifier
-    at = erased_at(load_catalog(topic.settings), topic.spark, name)
-    return purge_table(load_catalog(topic.settings), topic.spark, name, at)
-
-
-def files_of_person(topic: TopicFixture) -> set[str]:
-    """Return the files of the table in which the person is, by their values and by their bytes."""
-    files = set()
-    for file in topic.directory.rglob("*"):
-        if file.is_file():
-            content = file.read_bytes()
-            if file.suffix == ".parquet":
-                content += repr(pq.ParquetFile(file).read().to_pydict()).encode()
-            files |= {str(file)} if PERSON.encode() in content else set()
-    return files
 
 
 def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -123,78 +90,6 @@ def test_what_is_left_of_an_erased_row_is_an_issue(topic: TopicFixture) -> None:
     ]
 
 
-@pytest.mark.slow
-def test_an_erasure_that_a_batch_overtakes_starts_again_and_nothing_is_lost(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    produce(topic)
-    topic.land_well()
-    emptied, overtaken = erase._emptied, []
-
-    def land_meanwhile(*arguments: Any) -> DataFrame:
-        if not overtaken:
-            produce(topic)
-            overtaken.append(topic.land_well().records)
-        return emptied(*arguments)
-
-    monkeypatch.setattr(erase, "_emptied", land_meanwhile)
-    assert (erased(topic), overtaken) == ([3], [9])
-    assert erased(topic) == [3]
-    assert list(topic.table().refs()) == ["main"]
-    assert_verified(topic, 18, 6)
-
-
-@contextmanager
-def followed(topic: TopicFixture) -> Iterator[Callable[[], None]]:
-    """Follow the topic, and yield what has a batch land, or the ingester pause, before it returns."""
-    messages = Messages()
-    ingester = topic.ingester(messages=messages)
-    thread = Thread(target=follow, args=(ingester, [topic.declaration], 0.1, lambda _: None))
-    thread.start()
-
-    def overtake() -> None:
-        before, noted = topic.table().current_snapshot(), len(messages.notes)
-        topic.produce(b"later", 0)
-        topic.flush()
-        while topic.table().current_snapshot() == before and not any(
-            "paused" in note for note in messages.notes[noted:]
-        ):
-            ingester.stopping.wait(0.1)
-
-    try:
-        yield overtake
-    finally:
-        ingester.stopping.set()
-        thread.join()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["erase", "replay"])
-def test_rows_are_changed_on_a_topic_that_is_followed(
-    topic: TopicFixture, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if change == "erase":
-        produce(topic)
-        topic.land_well()
-    else:
-        register_late(topic, land_dead_letters(topic))
-    module, step = (erase, "_emptied") if change == "erase" else (replay, "_with_fewer_errors")
-    original = getattr(module, step)
-    with followed(topic) as overtake, leased(load_catalog(topic.settings), "maintain", "test"):
-
-        def overtaken(*arguments: Any) -> DataFrame:
-            overtake()
-            return original(*arguments)
-
-        monkeypatch.setattr(module, step, overtaken)
-        if change == "erase":
-            assert erased(topic) == [3]
-        else:
-            assert replay.replay(topic.batch_writer(), None).decoded == 6
-        assert topic.table().properties[property_keys.HELD_BY] == ""
-    assert topic.land_well().lag == 0
-
-
 def test_a_table_is_not_held_by_a_lease_that_has_ended(topic: TopicFixture) -> None:
     produce(topic)
     topic.land_well()
@@ -206,76 +101,6 @@ def test_a_table_is_not_held_by_a_lease_that_has_ended(topic: TopicFixture) -> N
     assert rewrite.holder(catalog, table) is None
     with leased(catalog, "maintain", "of another"):
         assert rewrite.holder(catalog, table) is None
-
-
-KILLED = """
-import os, signal, sys
-from python_common.catalog.catalog import load_catalog, make_namespace
-from python_common.config.settings import from_environment
-from python_common.spark.spark_conf import session
-from pathlib import Path
-from pyspark.sql import SparkSession
-from dataclasses import replace
-from python_ingest.maintenance import erase
-from python_ingest.declare.topics import read_declarations
-
-settings = from_environment()
-[declaration] = read_declarations(Path(sys.argv[1]))
-sql = SparkSession.sql
-
-def until_the_statement(self, statement, *more):
-    if sys.argv[2] in statement:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return sql(self, statement, *more)
-
-SparkSession.sql = until_the_statement
-catalog = load_catalog(settings)
-[to_erase] = erase.find(catalog, [declaration], [erase.Person("tests.customer", "1")])
-erase.erase(catalog, session(settings, "killed"), to_erase, "killed")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
-def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
-    topic: TopicFixture, models_dir: Path, statement: str, rows: list[int]
-) -> None:
-    produce(topic)
-    topic.land_well()
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, models_dir, statement],
-        cwd=PROJECT_ROOT,
-        env=os.environ,
-        capture_output=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    [left] = [name for name in topic.table().refs() if name != "main"]
-    assert left.startswith(f"{rewrite.ERASE}_")
-    assert erased(topic) == rows
-    purged(topic)
-    assert list(topic.table().refs()) == ["main"]
-    assert files_of_person(topic) == set()
-    assert_verified(topic, 9, 3)
-
-
-@pytest.mark.slow
-def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicFixture) -> None:
-    produce(topic)
-    topic.land_well()
-    data = topic.directory / "data"
-    (data / "dead").write_bytes(PERSON.encode())
-    topic.sql("alter table {table} create tag `before`")
-    assert erased(topic) == [3]
-    # The store's clock is ten minutes behind this machine's.
-    for file in data.parent.rglob("*"):
-        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 600))
-    (data / "running").write_bytes(b"of a batch that was planned later")
-    os.utime(data / "running", (time.time() - 599, time.time() - 599))
-    outcome = purged(topic)
-    assert (outcome.tags, outcome.orphans) == (["before"], 1)
-    assert [file.name for file in data.iterdir() if file.is_file()] == ["running"]
-    assert files_of_person(topic) == set()
 
 
 def test_records_are_named_by_topic_generation_partition_and_offset(topic: TopicFixture) -> None:
