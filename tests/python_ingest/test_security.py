@@ -6,10 +6,11 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -26,7 +27,6 @@ from tests.support.services.secured import (
     PASSWORD,
     USER,
     Authority,
-    SecuredBroker,
     grant,
     secured_broker,
     secured_registry,
@@ -50,21 +50,20 @@ NO_REGISTRY_CERTIFICATE = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Secured:
-    """The variables of every way in."""
+    """The variables of every way in, and what of them is secret."""
 
-    broker: SecuredBroker
-    sasl_ssl: dict[str, str]
-    mutual_tls: dict[str, str]
-    basic: dict[str, str]
-    bearer: dict[str, str]
+    ways: dict[str, dict[str, str]]
     other_ca: str
     secrets: tuple[str, ...]
 
-    def settings(self, *overrides: dict[str, str]) -> Settings:
-        env = dict(os.environ)
-        for part in overrides:
-            env |= part
-        return from_environment(env)
+    def settings(self, way: str, changes: Mapping[str, str] = MappingProxyType({})) -> Settings:
+        return from_environment({**os.environ, **self.ways[way], **changes})
+
+
+def tls(service: str, ca: Path, certificate: Path, key: Path) -> dict[str, str]:
+    """Return the variables of a client certificate of Kafka or the registry."""
+    files = {"CA": ca, "CERTIFICATE": certificate, "KEY": key}
+    return {f"{service}_SSL_{name}_LOCATION": str(file) for name, file in files.items()}
 
 
 @pytest.fixture(scope="module")
@@ -75,63 +74,52 @@ def secured(stack: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     other_certificate, encrypted_key = authority.issue("other_client", KEY_PASSWORD)
     basic_token = base64.b64encode(USER_INFO.encode()).decode()
     upstream = stack.schema_registry_url
-    with ExitStack() as running:
-        broker = running.enter_context(secured_broker(directory / "kafka", authority, admin="other_client"))
-        basic = running.enter_context(
-            secured_registry(upstream, authority, authorization=f"Basic {basic_token}", mutual=False)
-        )
-        bearer = running.enter_context(
-            secured_registry(upstream, authority, authorization=f"Bearer {TOKEN}", mutual=True)
-        )
-        kafka_ca = {"KAFKA_SSL_CA_LOCATION": str(authority.ca)}
-        registry_ca = {"SCHEMA_REGISTRY_SSL_CA_LOCATION": str(authority.ca)}
-        yield Secured(
-            broker=broker,
-            sasl_ssl={
-                **kafka_ca,
+    basic_registry = secured_registry(upstream, authority, authorization=f"Basic {basic_token}", mutual=False)
+    bearer_registry = secured_registry(upstream, authority, authorization=f"Bearer {TOKEN}", mutual=True)
+    running_broker = secured_broker(directory / "kafka", authority, admin="other_client")
+    scram = {
+        "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+        "KAFKA_SASL_USERNAME": USER,
+        "KAFKA_SASL_PASSWORD": PASSWORD,
+    }
+    with running_broker as broker, basic_registry as basic, bearer_registry as bearer:
+        ways = {
+            "sasl_ssl": {
+                **scram,
+                **tls("KAFKA", authority.ca, certificate, key),
                 "KAFKA_BOOTSTRAP_SERVERS": broker.sasl_ssl,
                 "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-                "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
-                "KAFKA_SASL_USERNAME": USER,
-                "KAFKA_SASL_PASSWORD": PASSWORD,
-                "KAFKA_SSL_CERTIFICATE_LOCATION": str(certificate),
-                "KAFKA_SSL_KEY_LOCATION": str(key),
             },
-            mutual_tls={
-                **kafka_ca,
+            "sasl_plaintext": {
+                **scram,
+                "KAFKA_BOOTSTRAP_SERVERS": broker.sasl_plaintext,
+                "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            },
+            "mutual_tls": {
+                **tls("KAFKA", authority.ca, other_certificate, encrypted_key),
                 "KAFKA_BOOTSTRAP_SERVERS": broker.mutual_tls,
                 "KAFKA_SECURITY_PROTOCOL": "SSL",
-                "KAFKA_SSL_CERTIFICATE_LOCATION": str(other_certificate),
-                "KAFKA_SSL_KEY_LOCATION": str(encrypted_key),
                 "KAFKA_SSL_KEY_PASSWORD": KEY_PASSWORD,
             },
-            basic={
-                **registry_ca,
+            "basic": {
+                "SCHEMA_REGISTRY_SSL_CA_LOCATION": str(authority.ca),
                 "SCHEMA_REGISTRY_URL": basic,
                 "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO": USER_INFO,
             },
-            bearer={
-                **registry_ca,
+            "bearer": {
+                **tls("SCHEMA_REGISTRY", authority.ca, certificate, key),
                 "SCHEMA_REGISTRY_URL": bearer,
                 "SCHEMA_REGISTRY_BEARER_AUTH_TOKEN": TOKEN,
-                "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION": str(certificate),
-                "SCHEMA_REGISTRY_SSL_KEY_LOCATION": str(key),
             },
-            other_ca=str(other.ca),
-            secrets=(
-                PASSWORD.split()[0],
-                USER_INFO.split(":")[1],
-                basic_token,
-                TOKEN,
-                KEY_PASSWORD,
-                *(file.read_text().splitlines()[1] for file in (key, encrypted_key)),
-            ),
-        )
+        }
+        keys = (file.read_text().splitlines()[1] for file in (key, encrypted_key))
+        secrets = (PASSWORD.split()[0], USER_INFO.split(":")[1], basic_token, TOKEN, KEY_PASSWORD, *keys)
+        yield Secured(ways, str(other.ca), secrets)
 
 
 @pytest.fixture
 def secured_topic(secured: Secured, spark: SparkSession, declaration: Declaration) -> TopicFixture:
-    topic = TopicFixture(secured.settings(secured.mutual_tls), spark, declaration)
+    topic = TopicFixture(secured.settings("mutual_tls"), spark, declaration)
     topic.make_topic()
     grant(topic.admin, "test.")
     schema_id = topic.register(record("sale", id="int"))
@@ -192,7 +180,7 @@ def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
     }
     arguments = " ".join(f"--conf {name}={value}" for name, value in spark.items())
     env = {"LAKEHOUSE_HOME": str(home), "PYSPARK_SUBMIT_ARGS": f"{arguments} pyspark-shell"}
-    seen = ingest_and_verify(secured_topic, models_dir, {**secured.sasl_ssl, **secured.basic, **env})
+    seen = ingest_and_verify(secured_topic, models_dir, {**secured.ways["sasl_ssl"], **secured.ways["basic"], **env})
     directories = (home, events, secured_topic.directory)
     # The search finds what is there, in a log with connections and an event log with queries.
     assert files_with("KAFKA_SASL_JAAS_CONFIG", *directories) == {"spark.log"}
@@ -205,9 +193,9 @@ def test_a_run_over_scram_and_tls_leaves_no_secret_behind(
 def test_a_run_over_client_certificates_and_a_bearer_token(
     secured: Secured, secured_topic: TopicFixture, models_dir: Path
 ) -> None:
-    ingest_and_verify(secured_topic, models_dir, {**secured.mutual_tls, **secured.bearer})
+    ingest_and_verify(secured_topic, models_dir, {**secured.ways["mutual_tls"], **secured.ways["bearer"]})
     with pytest.raises(UserError, match="Authentication with Kafka"):
-        verify_topic(secured.settings(secured.mutual_tls, NO_CERTIFICATE), secured_topic.declaration, LONG)
+        verify_topic(secured.settings("mutual_tls", NO_CERTIFICATE), secured_topic.declaration, LONG)
 
 
 ONE_SESSION = """
@@ -223,15 +211,13 @@ spark.stop()
 
 
 def test_the_decrypted_key_goes_to_the_jvm_alone_and_no_setting_to_its_command_line(secured: Secured) -> None:
-    env = {**os.environ, **secured.mutual_tls}
+    env = {**os.environ, **secured.ways["mutual_tls"]}
     done = subprocess.run([sys.executable, "-c", ONE_SESSION], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1:] == ["True False False"], done.stderr[-500:]
 
 
 def test_scram_works_without_tls_too(secured: Secured) -> None:
-    plain = {"KAFKA_BOOTSTRAP_SERVERS": secured.broker.sasl_plaintext, "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
-    no_tls = {"KAFKA_SSL_CA_LOCATION": "", **NO_CERTIFICATE}
-    Broker(secured.settings(secured.sasl_ssl, plain, no_tls), 30).check()
+    Broker(secured.settings("sasl_plaintext"), 30).check()
 
 
 SASL = "KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_SASL_MECHANISM"
@@ -255,7 +241,7 @@ def test_a_service_that_turns_us_away_is_not_waited_for(
     secured: Secured, way: str, wrong: dict[str, str], words: str
 ) -> None:
     wrong = {name: secured.other_ca if value == "other" else value for name, value in wrong.items()}
-    settings = secured.settings(getattr(secured, way), wrong)
+    settings = secured.settings(way, wrong)
     with pytest.raises(UserError, match=words):
         if way in ("basic", "bearer"):
             Registry(settings, LONG).schemas([1])
