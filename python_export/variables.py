@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, HttpUrl, TypeAdapter, ValidationError, model_validator
 
 from python_common.config.security import TRUSTED, require_secret_way
-from python_common.config.variables import Count, MalformedError, Port, Variables, for_exports
+from python_common.config.variables import MalformedError, Port, Variables, for_exports
 from python_common.errors import UserError
 
 DEFAULT_PORTS = {"starttls": 587, "tls": 465, "none": 25}
@@ -76,11 +76,6 @@ class Choices(Variables):
         "the datasets whose `config.meta.export.audience` it is are exported, no others; without it all:"
         " [export.md](export.md)",
         "",
-    )
-    min_persons: Count = for_exports(
-        "LAKEHOUSE_EXPORT_MIN_PERSONS",
-        "how many persons the audience requires per combination of quasi-identifiers; a file with fewer is withheld",
-        "1",
     )
 
 

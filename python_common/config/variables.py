@@ -45,7 +45,6 @@ def _duration(value: Any) -> Any:
 Duration = Annotated[timedelta, BeforeValidator(_duration), "a duration"]
 Limit = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0)), "a duration above 0"]
 Port = Annotated[int, Field(gt=0, lt=65_536), "a port from 1 to 65535"]
-Count = Annotated[int, Field(gt=0), "a whole number from 1 on"]
 
 
 def variable(

@@ -51,16 +51,6 @@ def require_proven(project: Project, source: Source) -> None:
         )
 
 
-def require_persons(dataset: Dataset, k_anonymity: int | None, minimum: int) -> None:
-    """Refuse a file in which a combination of quasi-identifiers has fewer persons than its audience requires."""
-    if k_anonymity is not None and k_anonymity < minimum:
-        quasi = ", ".join(field.name for field in dataset.fields if field.is_quasi_identifier)
-        raise UserError(
-            f"a combination of {quasi} has {k_anonymity} persons, and the audience requires {minimum}",
-            "Leave out or generalise a column, or publish the dataset for another audience",
-        )
-
-
 def _as_run(project: Project) -> DbtManifest:
     """Return dbt's manifest with the SQL that ran last, also of models that the last dbt command left alone."""
     manifest = project.manifest()

@@ -20,6 +20,8 @@ PREFIX = "LAKEHOUSE_"
 # Of words behind the prefix. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, resembles none.
 ALIKE = 0.8
 PAGE = PROJECT_ROOT / "docs" / "configuration.md"
+# Variables of former releases that withheld files: to ignore them would publish more.
+REPLACED = {"LAKEHOUSE_EXPORT_MIN_PERSONS": "Give export models the test min_persons (docs/privacy.md), and unset it"}
 BEGIN, END = "<!-- Made by python -m python_jobs.commands.configuration write, from here -->", "<!-- to here -->"
 
 
@@ -29,13 +31,15 @@ def variables() -> dict[str, FieldInfo]:
 
 
 def refuse_misspelled(env: Mapping[str, str]) -> None:
-    """Refuse an unknown variable with almost the name of a known one.
+    """Refuse an unknown variable with almost the name of a known one, and one that a test of dbt replaced.
 
     It would have no effect, and files could go to the wrong readers. Other names with the prefix may be of other
     programs.
     """
     ours = [name.removeprefix(PREFIX) for name in variables() if name.startswith(PREFIX)]
     for name in sorted(name for name in env if name.startswith(PREFIX)):
+        if name in REPLACED:
+            raise UserError(f"{name} has no effect any more", REPLACED[name])
         ending = name.removeprefix(PREFIX)
         near = [] if ending in ours else get_close_matches(ending.upper(), ours, 1, ALIKE)
         if near:

@@ -117,6 +117,21 @@ def test_a_spelling_that_no_record_can_match_is_found(stack: Settings, show: Sho
     assert {bytes.fromhex(str(row["code"] or "")).decode() for row in found} == wrong
 
 
+def test_a_combination_of_few_persons_is_found(stack: Settings, show: Show) -> None:
+    """Bern has 3 customers in 2 households, Ulm one of each, and Rome nobody."""
+    values = "('Bern', 1, 1), ('Bern', 2, 1), ('Bern', 3, 2), ('Ulm', 4, 3), ('Ulm', null, null), ('Rome', null, null)"
+    rows = f"(select * from values {values} as rows (city, customer, household))"
+
+    def few(at_least: int, persons: list[str]) -> dict[str, int]:
+        test = f"{{{{ test_min_persons(rows, {at_least}, ['city'], {persons}) }}}}"
+        found = show(f"{{% set rows %}}{rows}{{% endset %}} select * from ({test})")
+        return {row["city"]: row["persons"] for row in found}
+
+    assert few(3, ["customer"]) == {"Ulm": 1}
+    assert few(3, ["customer", "household"]) == {"Ulm": 1, "Bern": 2}
+    assert few(1, ["customer"]) == {}
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_what_a_total_lacks_is_about_enough_persons(seed: int) -> None:
     """Cells with persons in common, of two totals: hidden are small ones and, if there are any, one more."""

@@ -17,7 +17,7 @@ from python_export.publishing import publish
 from python_export.publishing.publish import Published
 from python_export.publishing.target import open_target
 from python_export.publishing.versions import tag_name
-from tests.support.export_run import EMPTY_WEEK, SCHEMA_NAME, WEEK, Shop, in_next_week
+from tests.support.export_run import EMPTY_WEEK, EVENTS_YML, SCHEMA_NAME, WEEK, Shop, in_next_week
 from tests.support.hostile_rows import COLUMNS, GUARDED, LAST_INSTANT, MONDAY, WITH_NUL, hostile_rows, published_rows
 from tests.support.publishing import unlock
 
@@ -163,19 +163,27 @@ def test_a_dataset_whose_data_test_fails_is_published(shop: Shop) -> None:
         assert shop.withheld() == "test unique_exp_weekly__events_event_id failed"
 
 
-def test_a_file_that_a_check_refuses_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_persons_than_required_withhold_the_week(shop: Shop) -> None:
     """Quantities represent persons, `is_gift` what singles them out; the row of NULLs has no person."""
     shop.land(*hostile_rows(), in_next_week(1000))
     persons = {gift: {row[5] for row in hostile_rows() if row[7] is gift} for gift in (True, False)}
     fewest = min(map(len, persons.values()))
-    published = shop.with_env(LAKEHOUSE_EXPORT_MIN_PERSONS=str(fewest)).export()
+    with shop.edited(EVENTS_YML, "    columns:", f"    data_tests: [{few_persons(fewest + 1)}]\n    columns:"):
+        assert shop.withheld().startswith("test min_persons_exp_weekly__events_")
+    with shop.edited(EVENTS_YML, "    columns:", f"    data_tests: [{few_persons(fewest)}]\n    columns:"):
+        published = shop.export()
     assert (published.manifest.quasi_identifiers, published.manifest.k_anonymity) == (["is_gift"], fewest)
     with (file_of(published).parent / "dictionary.csv").open(newline="", encoding="utf-8") as stream:
         assert {row["name"] for row in csv.DictReader(stream) if row["k_anonymity"] == str(fewest)} == {"is_gift"}
 
-    assert shop.with_env(LAKEHOUSE_EXPORT_MIN_PERSONS=str(fewest + 1)).withheld(with_build=False, has_issues=False) == (
-        f"a combination of is_gift has {fewest} persons, and the audience requires {fewest + 1}"
-    )
+
+def few_persons(at_least: int) -> str:
+    return f"{{min_persons: {{arguments: {{at_least: {at_least}}}}}}}"
+
+
+def test_a_file_that_a_check_refuses_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.land(*hostile_rows(), in_next_week(1000))
+    shop.export()
     monkeypatch.setattr(write, "OPTIONS", write.OPTIONS.replace("""escape '"'""", r"escape '\'"))
     assert "differs from the table, so nothing is published" in shop.withheld(with_build=False, has_issues=False)
     assert not list((Path(shop.settings.export_root) / ".staging").glob("*/"))

@@ -17,7 +17,7 @@ from python_export.cli.run import app
 from python_export.notify.exported import Exported
 from python_export.publishing import hold, late, publish
 from python_export.publishing.target import open_target
-from tests.support.export_run import EMPTY_WEEK, EVENTS_SQL, SCHEMA_NAME, WEEK, Shop, in_next_week, run_dbt
+from tests.support.export_run import EMPTY_WEEK, EVENTS_SQL, EVENTS_YML, SCHEMA_NAME, WEEK, Shop, in_next_week, run_dbt
 from tests.support.hostile_rows import MONDAY, draft, hostile_rows
 from tests.support.versions import publish_file
 
@@ -30,7 +30,7 @@ def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypat
         publish_file(open_target(shop.settings), "note\na\n", before)
     figures = "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
     export = "        export:\n"
-    with shop.edited(EVENTS_SQL.replace(".sql", ".yml"), export, f"{export}          hold: {{rows: 3, amount: 3}}\n"):
+    with shop.edited(EVENTS_YML, export, f"{export}          hold: {{rows: 3, amount: 3}}\n"):
         far = [(number, MONDAY, "x", Decimal(amount), *[None] * 4) for number, amount in ((1, 10), (10, "20.01"))]
         shop.land(*far, in_next_week(1000))
         exported = shop.run()

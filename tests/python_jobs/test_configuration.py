@@ -8,7 +8,7 @@ import pytest
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
-from python_jobs.commands.configuration import PAGE, main, page, refuse_misspelled, variables
+from python_jobs.commands.configuration import PAGE, REPLACED, main, page, refuse_misspelled, variables
 from tests.support import in_process
 from tests.support.commands import run_lakehouse
 from tests.support.variables import NOT_FOR_PEOPLE
@@ -33,6 +33,11 @@ def test_what_others_set_is_left_alone() -> None:
     others = [*(f"LAKEHOUSE_{ending}" for ending in endings), "KAFKA_SSL_KEYSTORE_LOCATION"]
     names = [*others, *variables(), *NOT_FOR_PEOPLE]
     refuse_misspelled(dict.fromkeys(names, "x"))
+
+
+def test_a_variable_that_withheld_files_is_not_ignored() -> None:
+    with pytest.raises(UserError, match=r"MIN_PERSONS has no effect any more.*test min_persons"):
+        refuse_misspelled({"LAKEHOUSE_EXPORT_MIN_PERSONS": "5"})
 
 
 def test_every_command_but_help_refuses_a_misspelled_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,4 +69,4 @@ def test_every_variable_that_the_code_names_is_declared() -> None:
     files = [name for name in listed.stdout.split() if not name.startswith("tests/")]
     text = "\n".join((PROJECT_ROOT / name).read_text() for name in files)
     named = set(re.findall(r"\b(?:LAKEHOUSE|SCHEMA_REGISTRY)_[A-Z_]*[A-Z]\b(?!_)", text))
-    assert named - set(variables()) - NOT_FOR_PEOPLE == set()
+    assert named - set(variables()) - NOT_FOR_PEOPLE - set(REPLACED) == set()
