@@ -35,53 +35,54 @@ from python_export.readiness.decision import Decisions
 from python_export.readiness.issues import Readiness, Withheld
 from python_export.readiness.unclassified import omitted_fields, unclassified_fields
 from python_export.readiness.week_counts import week_counts
-from python_export.variables import Channels, Choices
+from python_export.variables import Channels
 
 # Weeks that late data changed and a run exports again, the newest first: a run stays short, and the next one goes on.
 RESTATED_WEEKS = 8
 
 
-@dataclass(frozen=True)
-class Exporter:
+@dataclass
+class Run:
     """What the steps of one run share: they publish what is complete, and withhold the rest by name.
 
-    `exported` is filled in as things happen: what is published stays when a later step fails.
+    `weeks` are those that it is for; without any, those that are due. `exported` is filled in as things happen: what is
+    published stays when a later step fails. `figures` are those by which older weeks are due, None if they are not
+    asked or not known.
     """
 
     settings: Settings
     catalog: Catalog
     project: Project
     exported: Exported
-    readiness: Readiness = field(default_factory=Readiness)
+    weeks: Sequence[IsoWeek] = ()
     # Raises if another machine may be at work; asked before each build and each version.
     require: Callable[[], None] = lambda: None
     at_most: int = RESTATED_WEEKS
     # Why another version is published of what has its one version; None if it is not.
     restated: str | None = None
+    full_refresh: bool = False
+    readiness: Readiness = field(default_factory=Readiness)
+    figures: late.Figures | None = None
 
     @property
     def bom(self) -> bool:
         """Whether files begin with a byte order mark."""
         return self.settings.export_bom == "true"
 
-    def run(self, weeks: Collection[IsoWeek] | None, names: Iterable[str] = (), with_build: bool = True) -> None:
-        """Export weeks of the named datasets, by default of all; without weeks those that are due."""
+    def export(self, names: Iterable[str] = (), with_build: bool = True) -> None:
+        """Export the weeks, or those that are due, of the named datasets, by default of all."""
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
         with self._target(chosen) as (target, directory):
-            figures = None
-            if weeks is None:
+            if not self.weeks:
                 log.info("building the figures of all weeks")
                 self.readiness.issues += build(self.project, [FIGURES], ())
-                figures = late.figures(self.catalog)
-            due = self._due(target, weeks or (), figures, chosen)
-            self._export(due, weeks or (), with_build, target, directory, figures)
+                self.figures = late.figures(self.catalog)
+            self._export(self._due(target, chosen), with_build, target, directory)
 
-    def preview(
-        self, weeks: Collection[IsoWeek] | None, names: Iterable[str] = (), with_due: bool = False
-    ) -> list[tuple[str, str, str, str]]:
-        """Return dataset, week, why it is due and what withholds it, as `run` finds them and the last run found it.
+    def preview(self, names: Iterable[str] = (), with_due: bool = False) -> list[tuple[str, str, str, str]]:
+        """Return dataset, week, why it is due and what withholds it, as `export` finds them and the last run found it.
 
         No model is built and no file written. Weeks that are due, without weeks or `with_due`, are those by the figures
         of the last build.
@@ -90,8 +91,9 @@ class Exporter:
         chosen = declared.choose(known, names)
         omitted = self.read_topics(chosen, known.values())
         target = open_target(self.settings)
-        figures = late.figures(self.catalog) if weeks is None or with_due else None
-        due = self._due(target, weeks or (), figures, chosen)
+        if with_due or not self.weeks:
+            self.figures = late.figures(self.catalog)
+        due = self._due(target, chosen)
         decision.record_reads(self.catalog, self.readiness.reads, due)
         decided = self._decisions(due)
         holds = hold.unapproved(self.catalog)
@@ -122,12 +124,11 @@ class Exporter:
         decision.record_reads(self.catalog, self.readiness.reads, weeks)
         decision.record_issues(self.catalog, self.readiness.found())
 
-    def publish_built(self, weeks: Sequence[IsoWeek], figures: late.Figures | None) -> None:
-        """Publish weeks of all datasets, which are built, and with figures the older weeks that are due."""
+    def publish_built(self) -> None:
+        """Publish the weeks of all datasets, which are built, and with figures the older weeks that are due."""
         datasets = declared.load(self.project).values()
         with self._target(datasets) as (target, directory):
-            due = self._due(target, weeks, figures, datasets)
-            self._export(due, weeks, True, target, directory, figures, are_built=True)
+            self._export(self._due(target, datasets), True, target, directory, are_built=True)
 
     @contextmanager
     def _target(self, datasets: Collection[Dataset]) -> Iterator[tuple[Target, Path]]:
@@ -149,14 +150,12 @@ class Exporter:
     def _export(
         self,
         due: late.WeeksToExport,
-        asked: Collection[IsoWeek],
         with_build: bool,
         target: Target,
         directory: Path,
-        figures: late.Figures | None,
         are_built: bool = False,
     ) -> None:
-        """Build the weeks, at once, but for asked ones that `are_built`; publish week by week, in the order of `due`.
+        """Build the weeks, at once, but for those that `are_built`; publish week by week, in the order of `due`.
 
         What fails for a dataset withholds it. If all fails alike, it is raised: then it is no matter of a dataset.
         """
@@ -166,9 +165,11 @@ class Exporter:
             self.exported.published += versions
             self.exported.warnings += warnings
         decided = self._decide(due)
-        due = self._without_waiting(due, asked, decided)
+        due = self._without_waiting(due, decided)
         if with_build:
-            self._build({week: due[week] for week in due if not (are_built and week in asked)}, decided, not are_built)
+            self._build(
+                {week: due[week] for week in due if not (are_built and week in self.weeks)}, decided, not are_built
+            )
             decided = self._decide(due)
         for week in due:
             scratch = directory / str(week)
@@ -176,10 +177,10 @@ class Exporter:
             # What the models declare now: dbt may just have read a newer project.
             datasets = declared.load(self.project)
             failed += self._publish_week(week, [datasets[name] for name in due[week]], decided, target, scratch)
-            if figures is not None:
+            if self.figures is not None:
                 public = (version.manifest for version in self.exported.published)
                 done = [(manifest.dataset, manifest.week) for manifest in public if manifest.week == str(week)]
-                late.record_figures(self.catalog, target, done, figures)
+                late.record_figures(self.catalog, target, done, self.figures)
         if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         for withheld, _ in failed:
@@ -207,18 +208,16 @@ class Exporter:
         with thrift.connect(self.settings) as cursor:
             return decision.decisions(cursor, wanted)
 
-    def _without_waiting(
-        self, due: late.WeeksToExport, asked: Collection[IsoWeek], decided: Decisions
-    ) -> late.WeeksToExport:
+    def _without_waiting(self, due: late.WeeksToExport, decided: Decisions) -> late.WeeksToExport:
         """Return due weeks without those that wait for what is wrong in every week, and add a warning of each dataset.
 
-        What was asked for does not wait: it is withheld.
+        What the run is for does not wait: it is withheld.
         """
         always = {issue.message for issue in self.readiness.issues}
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
         for week, names in due.items():
             for name in names:
-                if week not in asked and not always.isdisjoint(reasons := decided[name, week].reasons):
+                if week not in self.weeks and not always.isdisjoint(reasons := decided[name, week].reasons):
                     waiting.setdefault((name, "; ".join(reasons)), []).append(week)
         self.exported.warnings += [
             f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
@@ -227,16 +226,16 @@ class Exporter:
         left = {(name, week) for (name, _), weeks in waiting.items() for week in weeks}
         return {week: [name for name in names if (name, week) not in left] for week, names in due.items()}
 
-    def _due(
-        self, target: Target, weeks: Iterable[IsoWeek], figures: late.Figures | None, datasets: Collection[Dataset]
-    ) -> late.WeeksToExport:
-        """Return weeks, the newest first, then with figures those that are due."""
+    def _due(self, target: Target, datasets: Collection[Dataset]) -> late.WeeksToExport:
+        """Return the weeks, the newest first, then with figures those that are due."""
         names = [dataset.name for dataset in datasets]
-        chosen = {week: names for week in sorted(weeks, reverse=True)}
-        if figures is None:
+        chosen = {week: names for week in sorted(self.weeks, reverse=True)}
+        if self.figures is None:
             return chosen
         once = [dataset.name for dataset in datasets if dataset.suppressed]
-        due, left = late.weeks_to_export(self.catalog, target, figures, names, self.exported.week, self.at_most, once)
+        due, left = late.weeks_to_export(
+            self.catalog, target, self.figures, names, self.exported.week, self.at_most, once
+        )
         if left:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
@@ -359,7 +358,6 @@ class Exporter:
         with _checking():
             verify(file, source, directory / "verified")
             facts = measure(source, directory / "counted")
-            pii_gate.require_persons(dataset, facts.k_anonymity, Choices.of(self.project.env).min_persons)
         if facts.rows >= SPREADSHEET_ROWS:
             log.warning("%s: of %d rows a spreadsheet shows %d", dataset.name, facts.rows, SPREADSHEET_ROWS - 1)
         return source, file, facts

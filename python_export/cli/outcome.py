@@ -17,7 +17,7 @@ from python_common.output import console, print_json, print_table
 from python_common.weeks import IsoWeek, weeks_between
 from python_export.notify.exported import Exported
 from python_export.readiness.completeness import last_week, require_past
-from python_export.run import Exporter
+from python_export.run import Run
 
 NOTIFICATION_FAILED, WITHHELD = 3, 4
 Datasets = Annotated[list[str] | None, typer.Argument(help="Names of datasets; without any, all.")]
@@ -102,15 +102,13 @@ def chosen_weeks(settings: Settings, now: datetime, week: str | None, weeks: str
     return chosen
 
 
-def print_preview(
-    exporter: Exporter, weeks: list[IsoWeek] | None, datasets: Iterable[str], as_json: bool, with_due: bool = False
-) -> None:
+def print_preview(run: Run, datasets: Iterable[str], as_json: bool, with_due: bool = False) -> None:
     """Print what a run would export, a line per dataset and week, and log its warnings."""
     # What it records of the topics must not meet a run that decides.
-    with alone(exporter.catalog, "weekly", "a dry run"):
-        rows = exporter.preview(weeks, datasets, with_due)
+    with alone(run.catalog, "weekly", "a dry run"):
+        rows = run.preview(datasets, with_due)
     print_table(("dataset", "week", "due because", "withheld by"), rows, as_json)
-    for warning in exporter.exported.warnings:
+    for warning in run.exported.warnings:
         log.warning(warning)
 
 

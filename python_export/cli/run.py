@@ -26,7 +26,7 @@ from python_export.publishing import hold, late
 from python_export.publishing.manifest import Manifest, paths, read_all
 from python_export.publishing.target import open_target
 from python_export.readiness.completeness import last_week
-from python_export.run import Exporter
+from python_export.run import Run
 from python_export.variables import Channels
 
 app = typer.Typer(no_args_is_help=True)
@@ -71,7 +71,7 @@ def run(
     if changed and (week or weeks or not build):
         raise typer.BadParameter("--changed finds the weeks itself, by a build")
     newest = last_week(settings, datetime.now(UTC))
-    chosen = None if changed else outcome.chosen_weeks(settings, datetime.now(UTC), week, weeks)
+    chosen = [] if changed else outcome.chosen_weeks(settings, datetime.now(UTC), week, weeks)
     project = Project(PROJECT_ROOT, env)
     # Without a catalog there is nothing to export, and none is made.
     catalog = load_catalog(settings)
@@ -80,12 +80,11 @@ def run(
     declared.choose(declared.load(project), datasets or ())
     exported = Exported(chosen[-1] if chosen else newest)
     if dry_run:
-        outcome.print_preview(Exporter(settings, catalog, project, exported), chosen, datasets or (), as_json)
+        outcome.print_preview(Run(settings, catalog, project, exported, chosen), datasets or (), as_json)
         return
     command = f"export run for {weeks_label(chosen) if chosen else 'late data'}"
     with only_run(settings, env, catalog, exported, command) as lease, step_within("export run"):
-        exporter = Exporter(settings, catalog, project, exported, require=lease.require, restated=reason)
-        exporter.run(chosen, datasets or (), build)
+        Run(settings, catalog, project, exported, chosen, lease.require, restated=reason).export(datasets or (), build)
         outcome.print_summary(exported, as_json)
         for address in page.write_all(settings, catalog, exported):
             log.info("report: %s", address)

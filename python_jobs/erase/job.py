@@ -27,7 +27,7 @@ from python_export.notify import page
 from python_export.notify.exported import Exported
 from python_export.publishing.target import Target
 from python_export.readiness import completeness
-from python_export.run import Exporter
+from python_export.run import Run
 from python_ingest.declare.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.maintenance import erase, receipts
 from python_ingest.maintenance.erase import Person, Record, RowsToErase
@@ -154,9 +154,8 @@ class Erasure:
         """Publish the weeks that have changed, then withdraw the old versions, whether or not there are new ones."""
         self.require()
         try:
-            exporter = Exporter(self.settings, catalog, self.project, exported, require=self.require)
             # Every withdrawn version is replaced, however many weeks that takes.
-            replace(exporter, at_most=sys.maxsize).run(None)
+            Run(self.settings, catalog, self.project, exported, require=self.require, at_most=sys.maxsize).export()
         finally:
             published.withdraw(targets, receipt.versions)
             receipt.versions = dict.fromkeys(receipt.versions, WITHDRAWN)

@@ -13,7 +13,7 @@ from python_dbt.project import Project
 from python_dbt.run import parse
 from python_export.cli import outcome
 from python_export.notify.exported import Exported
-from python_export.run import Exporter
+from python_export.run import Run
 from python_jobs.weekly import history, job
 
 app = typer.Typer(invoke_without_command=True)
@@ -60,8 +60,8 @@ def weekly(
     project = Project(PROJECT_ROOT, env)
     if dry_run:
         parse(project)
-        exporter = Exporter(settings, load_catalog(settings), project, Exported(chosen[-1]))
-        outcome.print_preview(exporter, chosen, (), as_json, with_due=True)
+        run = Run(settings, load_catalog(settings), project, Exported(chosen[-1]), chosen)
+        outcome.print_preview(run, (), as_json, with_due=True)
         return
     exported = job.run(settings, project, chosen, full_refresh, first_step)
     outcome.print_summary(exported, as_json)

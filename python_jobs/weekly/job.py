@@ -15,9 +15,10 @@ from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_export.notify.deliver import alert, only_run
 from python_export.notify.exported import Exported
+from python_export.run import Run
 from python_export.variables import Channels
 from python_jobs.weekly import history
-from python_jobs.weekly.steps import STEPS, Job
+from python_jobs.weekly.steps import STEPS
 
 
 def run(
@@ -42,21 +43,23 @@ def run(
     with only_run(settings, project.env, catalog, exported, f"weekly run for {weeks_label(weeks)}") as lease:
         exported.undelivered += _alert_of_killed_runs(settings, project, catalog, exported.week)
         require_views(catalog, settings)
-        job = Job(settings, project, catalog, weeks, exported, full_refresh, require=lease.require)
+        run = Run(settings, catalog, project, exported, weeks, lease.require, full_refresh=full_refresh)
         this_run = history.begin(catalog, weeks_label(weeks))
         try:
-            _run_steps(job, first_step)
+            _run_steps(run, first_step)
         except Exception as cause:
             error = to_user_error(cause, settings)
             try:
-                history.end(catalog, this_run, "failed", failed_step=exported.step, message=str(error), **_facts(job))
+                history.end(
+                    catalog, this_run, "failed", failed_step=exported.step, message=str(error), **_facts(exported)
+                )
             except Exception as second:
                 why = to_user_error(second, settings).message
                 log.warning("%s will have this run as killed: %s", history.TABLE.identifier, why)
             raise error from (None if error is cause else cause)
         # What fails now is no longer this step.
         exported.step = ""
-        history.end(catalog, this_run, _outcome(exported), **_facts(job))
+        history.end(catalog, this_run, _outcome(exported), **_facts(exported))
         return exported
 
 
@@ -72,13 +75,13 @@ def _alert_of_killed_runs(settings: Settings, project: Project, catalog: Catalog
     return undelivered
 
 
-def _run_steps(job: Job, first_step: str | None) -> None:
+def _run_steps(run: Run, first_step: str | None) -> None:
     for step, work in dropwhile(lambda step: first_step not in (None, step[0]), STEPS.items()):
-        job.exported.step, started, note = step, time.monotonic(), "failed"
+        run.exported.step, started, note = step, time.monotonic(), "failed"
         try:
-            job.require()
+            run.require()
             with step_within(step):
-                note = work(job)
+                note = work(run)
         finally:
             log.info(f"{step:10} {time.monotonic() - started:4.0f} s  {note}")
 
@@ -91,10 +94,10 @@ def _outcome(exported: Exported) -> str:
     return "unchanged" if all(file.unchanged for file in exported.published) else "published"
 
 
-def _facts(job: Job) -> dict[str, str | None]:
-    new = [file.manifest.path for file in job.exported.published if not file.unchanged]
+def _facts(exported: Exported) -> dict[str, str | None]:
+    new = [file.manifest.path for file in exported.published if not file.unchanged]
     return {
         "versions": ", ".join(new) or None,
-        "withheld": "; ".join(map(str, job.exported.withheld)) or None,
-        "warnings": "; ".join(job.exported.warnings) or None,
+        "withheld": "; ".join(map(str, exported.withheld)) or None,
+        "warnings": "; ".join(exported.warnings) or None,
     }

@@ -6,29 +6,21 @@ that come from there, and the job goes on.
 """
 
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-
-from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_table
-from python_common.config.settings import Settings
 from python_common.errors import Issue, UserError
 from python_common.failure import to_user_error
 from python_common.log import log
 from python_common.spark.session import LazySparkSession
-from python_common.weeks import IsoWeek, weeks_label
+from python_common.weeks import weeks_label
 from python_dbt import run as dbt
-from python_dbt.project import Project
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.deliver import notify
-from python_export.notify.exported import Exported
 from python_export.publishing import late
 from python_export.publishing.target import open_target
-from python_export.readiness.issues import Readiness
-from python_export.run import Exporter
+from python_export.run import Run
 from python_ingest.declare.topics import MODELS_DIR, Declaration, read_declarations
 from python_ingest.landing.run import Ingester, Options
 from python_ingest.maintenance import receipts
@@ -43,51 +35,13 @@ WAIT_SECONDS = 30.0
 RECONCILIATION, RECONCILED = "ops_reconciliation", "ops.reconciliation"
 
 
-@dataclass
-class Job:
-    """What the steps of one run share. `figures` are None if they are not known."""
-
-    settings: Settings
-    project: Project
-    catalog: Catalog
-    weeks: list[IsoWeek]
-    exported: Exported
-    full_refresh: bool = False
-    readiness: Readiness = field(default_factory=Readiness)
-    built_all: bool = True
-    figures: late.Figures | None = None
-    # Raises if another machine may be at work.
-    require: Callable[[], None] = lambda: None
-
-    @property
-    def label(self) -> str:
-        """The weeks that the job must publish."""
-        return weeks_label(self.weeks)
-
-    @property
-    def exporter(self) -> Exporter:
-        """What publishes."""
-        return Exporter(self.settings, self.catalog, self.project, self.exported, self.readiness, self.require)
-
-    def add(self, note: str, issues: list[Issue]) -> str:
-        """Add what is wrong in every week, log it, and return the note."""
-        self.readiness.issues += issues
-        return self.show(note, issues)
-
-    def show(self, note: str, issues: list[Issue]) -> str:
-        """Log what is wrong, a line each, and return the note."""
-        for reason in dict.fromkeys(issue.message for issue in issues):
-            log.warning(reason)
-        return note
-
-
-def ingest(job: Job) -> str:
+def ingest(run: Run) -> str:
     """Land the records of every topic, while dbt reads the project if it has changed."""
     with ThreadPoolExecutor(1) as beside:
         # What is wrong with the project is found again, and reported, by the step that needs it.
-        beside.submit(dbt.parse, job.project)
-        spark = LazySparkSession(job.settings)
-        ingester = Ingester(job.settings, spark, Options(wait=WAIT_SECONDS))
+        beside.submit(dbt.parse, run.project)
+        spark = LazySparkSession(run.settings)
+        ingester = Ingester(run.settings, spark, Options(wait=WAIT_SECONDS))
         results = ingester.catch_up(read_declarations(MODELS_DIR))
         spark.stop()
     failed = []
@@ -95,21 +49,21 @@ def ingest(job: Job) -> str:
         if result.error:
             failed.append(Issue(f"{result.topic} could not be landed: {result.error.message}", object=result.topic))
         notes = [*result.notes, *([undecoded_keys(result.key_errors)] if result.key_errors else ())]
-        job.exported.warnings += [f"{result.topic}: {note}" for note in notes]
+        run.exported.warnings += [f"{result.topic}: {note}" for note in notes]
     records, letters = sum(result.records for result in results), sum(result.dead_letters for result in results)
-    return job.add(f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
+    return _add(run, f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
 
 
-def verify(job: Job) -> str:
+def verify(run: Run) -> str:
     """Check bronze against the broker."""
     sample = Sample(SAMPLE_PERCENT, random.randrange(2**32))
     checked, differing = [], []
     for declaration in read_declarations(MODELS_DIR):
         try:
-            report = _verified(job, declaration, sample)
+            report = _verified(run, declaration, sample)
         except Exception as error:  # of one topic; the others are verified all the same, and it is reported once
-            if declaration.topic not in {issue.object for issue in job.readiness.issues}:
-                why = to_user_error(error, job.settings).message
+            if declaration.topic not in {issue.object for issue in run.readiness.issues}:
+                why = to_user_error(error, run.settings).message
                 differing.append(Issue(f"{declaration.topic} could not be verified: {why}", object=declaration.topic))
             continue
         checked.append(report)
@@ -117,56 +71,56 @@ def verify(job: Job) -> str:
             first = report.error or f"{report.issue_count} issues, the first: {report.issues[0]}"
             differing.append(Issue(f"{report.topic} differs from the broker: {first}", object=report.topic))
     rows, records = sum(report.rows for report in checked), sum(report.records for report in checked)
-    return job.add(f"{rows:,} rows once each, {records:,} byte by byte", differing)
+    return _add(run, f"{rows:,} rows once each, {records:,} byte by byte", differing)
 
 
-def _verified(job: Job, topic: Declaration, sample: Sample) -> Report:
+def _verified(run: Run, topic: Declaration, sample: Sample) -> Report:
     """Return the report of a topic. A registry that is away holds no week up: columns are then not compared."""
     try:
-        return verify_topic(job.settings, topic, WAIT_SECONDS, sample, decoded=True)
+        return verify_topic(run.settings, topic, WAIT_SECONDS, sample, decoded=True)
     except UserError as error:
-        report = verify_topic(job.settings, topic, WAIT_SECONDS, sample)
+        report = verify_topic(run.settings, topic, WAIT_SECONDS, sample)
         log.warning("%s: columns were not compared with their bytes: %s", topic.topic, error.message)
         return report
 
 
-def complete(job: Job) -> str:
+def complete(run: Run) -> str:
     """Read how far the topics are, before the build reads them, and find fields that landed without a class."""
-    job.exported.warnings += receipts.unfinished(job.catalog)
-    dbt.parse(job.project)
-    chosen = list(declared.load(job.project).values())
-    target = open_target(job.settings)
-    for week in job.weeks:
+    run.exported.warnings += receipts.unfinished(run.catalog)
+    dbt.parse(run.project)
+    chosen = list(declared.load(run.project).values())
+    target = open_target(run.settings)
+    for week in run.weeks:
         # Before a build that may fail: the week then stays due.
-        late.record_due(job.catalog, target, week, [dataset.name for dataset in chosen])
-    omitted = job.exporter.read_topics(chosen)
+        late.record_due(run.catalog, target, week, [dataset.name for dataset in chosen])
+    omitted = run.read_topics(chosen)
     # Before the build, which makes the views that read it.
-    job.exporter.record(job.weeks)
-    return job.show(f"{job.label} is over, {len(job.readiness.reads)} topics were read", omitted)
+    run.record(run.weeks)
+    return _show(f"{weeks_label(run.weeks)} is over, {len(run.readiness.reads)} topics were read", omitted)
 
 
-def build(job: Job) -> str:
+def build(run: Run) -> str:
     """Have dbt build and test everything."""
-    failed = dbt.build_all(job.project, job.weeks, *(["--full-refresh"] if job.full_refresh else ()))
-    job.built_all = job.readiness.has_views = not failed
-    job.readiness.builds.add(dbt.invocation(job.project))
-    exports = {dataset.model for dataset in declared.load(job.project).values()}
-    job.readiness.add(failed, exports, job.weeks)
-    return job.show(f"exports hold {job.label}" + ("" if failed else ", all tests passed"), failed)
+    failed = dbt.build_all(run.project, run.weeks, *(["--full-refresh"] if run.full_refresh else ()))
+    run.readiness.has_views = not failed
+    run.readiness.builds.add(dbt.invocation(run.project))
+    exports = {dataset.model for dataset in declared.load(run.project).values()}
+    run.readiness.add(failed, exports, run.weeks)
+    return _show(f"exports hold {weeks_label(run.weeks)}" + ("" if failed else ", all tests passed"), failed)
 
 
-def reconcile(job: Job) -> str:
+def reconcile(run: Run) -> str:
     """Check that no row was lost or doubled from topic to export."""
     try:
-        if not job.built_all:
+        if not run.readiness.has_views:
             # These read every dataset, so dbt has skipped them; those that are there must add up all the same.
-            dbt.rerun(job.project, job.weeks, RECONCILIATION, dbt.FIGURES)
+            dbt.rerun(run.project, run.weeks, RECONCILIATION, dbt.FIGURES)
     except UserError as error:
         unknown = "it is not known whether the numbers add up, and which older weeks have changed"
-        job.exported.warnings.append(f"{unknown}: {error.message}")
+        run.exported.warnings.append(f"{unknown}: {error.message}")
         return "not possible"
-    job.figures = late.figures(job.catalog)
-    table = load_table(job.catalog, RECONCILED)
+    run.figures = late.figures(run.catalog)
+    table = load_table(run.catalog, RECONCILED)
     checks = table.scan().to_arrow().to_pylist() if table else []
     if not checks:
         raise UserError(f"{RECONCILED} is empty", "Run `dbt build`")
@@ -174,33 +128,46 @@ def reconcile(job: Job) -> str:
         Issue(f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows", object=origin)
         for check in checks
         if check["difference"]
-        for origin in declared.origins_of(job.project.manifest(), check["subject"])
+        for origin in declared.origins_of(run.project.manifest(), check["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
-    return job.add(f"{len(checks)} checks, {outcome}", differing)
+    return _add(run, f"{len(checks)} checks, {outcome}", differing)
 
 
-def export(job: Job) -> str:
+def export(run: Run) -> str:
     """Write, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
-    job.exporter.publish_built(job.weeks, job.figures)
-    new = [file.manifest.week for file in job.exported.published if not file.unchanged]
-    older = sorted(set(new) - {*map(str, job.weeks)})
+    run.publish_built()
+    new = [file.manifest.week for file in run.exported.published if not file.unchanged]
+    older = sorted(set(new) - {*map(str, run.weeks)})
     changed = f", late data in {', '.join(older)}" if older else ""
-    withheld = f", {len(job.exported.withheld)} withheld" if job.exported.withheld else ""
-    return f"{len(job.exported.published)} files, {len(new)} new{changed}{withheld}"
+    withheld = f", {len(run.exported.withheld)} withheld" if run.exported.withheld else ""
+    return f"{len(run.exported.published)} files, {len(new)} new{changed}{withheld}"
 
 
-def write_report(job: Job) -> str:
+def write_report(run: Run) -> str:
     """Write the pages with charts, of the newest week and of those with new versions."""
-    return page.write_all(job.settings, job.catalog, job.exported)[-1]
+    return page.write_all(run.settings, run.catalog, run.exported)[-1]
 
 
-def notify_readers(job: Job) -> str:
+def notify_readers(run: Run) -> str:
     """Deliver the notifications."""
-    exported = job.exported
-    undelivered = notify(job.settings, job.project.env, job.catalog, exported.notices(), exported.weeks())
+    exported = run.exported
+    undelivered = notify(run.settings, run.project.env, run.catalog, exported.notices(), exported.weeks())
     exported.undelivered += undelivered
     return "; ".join(error.message for error in undelivered) or "nothing pending"
+
+
+def _add(run: Run, note: str, issues: list[Issue]) -> str:
+    """Add what is wrong in every week, log it, and return the note."""
+    run.readiness.issues += issues
+    return _show(note, issues)
+
+
+def _show(note: str, issues: list[Issue]) -> str:
+    """Log what is wrong, a line each, and return the note."""
+    for reason in dict.fromkeys(issue.message for issue in issues):
+        log.warning(reason)
+    return note
 
 
 STEPS = {

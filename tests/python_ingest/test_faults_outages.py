@@ -25,6 +25,7 @@ from python_common.weeks import IsoWeek
 from python_dbt.project import Project
 from python_dev.stack import kafka
 from python_export.notify.exported import Exported
+from python_export.run import Run
 from python_ingest.bronze.commit import Landed
 from python_ingest.declare.topics import Declaration
 from python_ingest.landing.run import Options
@@ -279,8 +280,8 @@ def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(
     with pytest.raises(UserError, match=r"The schema registry at .* does not answer"):
         verify_topic(away, topic.declaration, 1, decoded=True)
     week = IsoWeek.parse("2026-W46")
-    job = steps.Job(away, Project(tmp_path, {}), load_catalog(away), [week], Exported(week))
-    report = steps._verified(job, topic.declaration, Sample(100, 1))
+    run = Run(away, load_catalog(away), Project(tmp_path, {}), Exported(week), [week])
+    report = steps._verified(run, topic.declaration, Sample(100, 1))
     assert (report.good, report.records, report.decoded) == (True, 2, 0)
     warning = f"{topic.name}: columns were not compared with their bytes: The schema registry at "
     assert caplog.messages[-1].startswith(warning)

@@ -19,7 +19,7 @@ from python_dbt.project import Project
 from python_dbt.run import event_of
 from python_export.notify.exported import Exported
 from python_export.publishing.publish import Published
-from python_export.run import Exporter
+from python_export.run import Run
 from tests.support import forked
 from tests.support.hostile_rows import MONDAY, SCHEMA, arrow_table
 
@@ -29,6 +29,7 @@ EMPTY_WEEK = IsoWeek(2020, 52)
 # The schema of bronze table and export models, in the files of the project.
 SCHEMA_NAME = "export_test"
 EVENTS_SQL = "models/exports/exp_weekly__events.sql"
+EVENTS_YML = "models/exports/exp_weekly__events.yml"
 BRONZE = pa.schema(
     [
         *SCHEMA,
@@ -47,6 +48,7 @@ def make_project(settings: Settings, directory: Path) -> Project:
     shutil.copytree(Path(__file__).with_name("export_project"), directory)
     for folder in ("macros", "models/docs"):
         shutil.copytree(PROJECT_ROOT / folder, directory / folder)
+    shutil.copytree(PROJECT_ROOT / "tests" / "data" / "generic", directory / "tests" / "generic")
     (directory / "models" / "ops").mkdir()
     ops = ("_ops__sources.yml", "ops_topic_weeks.sql", "ops_export_weeks.sql")
     for name in ("profiles.yml", *(f"models/ops/{name}" for name in ops)):
@@ -100,11 +102,10 @@ class Shop:
         with_build: bool = True,
     ) -> Exported:
         """Export weeks, by default WEEK."""
-        exported = Exported((weeks or (WEEK,))[-1])
-        Exporter(self.settings, self.catalog, self.project, exported, restated=restated).run(
-            weeks or (WEEK,), names, with_build
-        )
-        return exported
+        weeks = weeks or (WEEK,)
+        run = Run(self.settings, self.catalog, self.project, Exported(weeks[-1]), weeks, restated=restated)
+        run.export(names, with_build)
+        return run.exported
 
     def export(self, week: IsoWeek = WEEK, with_build: bool = True) -> Published:
         """Return the one version of an export that withholds nothing."""
@@ -126,8 +127,8 @@ class Shop:
     def previewed(self) -> tuple[str, str]:
         """Return why the week is due and what withholds it, as a dry run shows it; it writes nothing."""
         files = self.files()
-        exporter = Exporter(self.settings, self.catalog, self.project, Exported(WEEK))
-        [(dataset, week, why, reason)] = exporter.preview([WEEK], ["events"])
+        run = Run(self.settings, self.catalog, self.project, Exported(WEEK), [WEEK])
+        [(dataset, week, why, reason)] = run.preview(["events"])
         assert (dataset, week) == ("events", str(WEEK))
         assert self.files() == files
         return why, reason

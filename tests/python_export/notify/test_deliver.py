@@ -27,7 +27,7 @@ from python_export.notify.outbox import Notice
 from python_export.publishing import late
 from python_export.publishing.publish import withdraw
 from python_export.readiness.issues import Withheld
-from python_export.run import Exporter
+from python_export.run import Run
 from python_export.variables import Channels
 from tests.support.disk import no_room_beyond
 from tests.support.hostile_rows import failing
@@ -169,7 +169,7 @@ def export_run(site: Site, export: Command, monkeypatch: pytest.MonkeyPatch) -> 
     """Return a function that runs `export run` without a dbt project, with a step in the place of the export itself."""
 
     def run(env: dict[str, str], step: Callable[..., None], week: str = WEEK, *options: str) -> Result:
-        monkeypatch.setattr(Exporter, "run", step)
+        monkeypatch.setattr(Run, "export", step)
         monkeypatch.setattr(cli, "parse", lambda project: None)
         monkeypatch.setattr(cli.declared, "load", lambda project: {})
         return export(site.settings, "run", "--week", week, *options, env=env)
@@ -239,8 +239,8 @@ def test_an_alert_is_sent_where_nothing_can_be_written(
 def test_failures_go_to_those_who_can_mend_them(site: Site, mailbox: Mailbox, export_run: Command) -> None:
     """What was published before the report failed is announced to its readers."""
 
-    def publish_and_withhold(exporter: Exporter, *_: Any) -> None:
-        exported = exporter.exported
+    def publish_and_withhold(run: Run, *_: Any) -> None:
+        exported = run.exported
         exported.published.append(site.publish("a"))
         exported.withheld.append(Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC"))
 
@@ -257,8 +257,8 @@ def test_failures_go_to_those_who_can_mend_them(site: Site, mailbox: Mailbox, ex
 def test_a_failed_run_leaves_the_metrics_of_the_last(
     site: Site, export_run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def publish(exporter: Exporter, *_: Any) -> None:
-        exporter.exported.published.append(site.publish("a"))
+    def publish(run: Run, *_: Any) -> None:
+        run.exported.published.append(site.publish("a"))
 
     monkeypatch.setattr(cli.page, "write", lambda *_: "")
     file = tmp_path / "export.prom"
@@ -282,9 +282,9 @@ def test_a_mistake_of_the_caller_exports_and_sends_nothing(mailbox: Mailbox, exp
 
 
 def test_an_export_that_has_lost_its_lease_ends(site: Site, mailbox: Mailbox, export_run: Command) -> None:
-    def lose_it(exporter: Exporter, *_: Any) -> None:
+    def lose_it(run: Run, *_: Any) -> None:
         lease.TABLE.change(site.catalog, lambda rows: {"weekly": replace(rows["weekly"], holder="elsewhere")})
-        exporter.require()
+        run.require()
 
     done = export_run(mailbox.env, lose_it)
     assert "and elsewhere " in str(done.exception)

@@ -26,7 +26,7 @@ from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
 from python_export.readiness.decision import Decision, Decisions
-from python_export.run import Exporter
+from python_export.run import Run
 from python_jobs.weekly import cli as weekly
 from tests.support.hostile_rows import draft
 from tests.support.in_process import Command
@@ -272,8 +272,8 @@ def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data
 ) -> None:
     exports.publish("events", OLD, {("events", OLD): figures()}, draft(OLD))
 
-    def read_no_topics(exporter: Exporter, *_: object) -> list[Issue]:
-        exporter.exported.warnings.append("the field phone has no class")
+    def read_no_topics(run: Run, *_: object) -> list[Issue]:
+        run.exported.warnings.append("the field phone has no class")
         return []
 
     def dry_run(module: ModuleType, *arguments: str) -> list[dict[str, str]]:
@@ -283,11 +283,11 @@ def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data
         done = CliRunner().invoke(module.app, [*arguments, *options], catch_exceptions=False)
         return json.loads(done.stdout)
 
-    def decide_to_publish(exporter: Exporter, due: late.WeeksToExport) -> Decisions:
+    def decide_to_publish(run: Run, due: late.WeeksToExport) -> Decisions:
         return {(name, week): Decision((), ()) for week, names in due.items() for name in names}
 
-    monkeypatch.setattr(Exporter, "read_topics", read_no_topics)
-    monkeypatch.setattr(Exporter, "_decisions", decide_to_publish)
+    monkeypatch.setattr(Run, "read_topics", read_no_topics)
+    monkeypatch.setattr(Run, "_decisions", decide_to_publish)
     of_week = dry_run(cli, "run", "--no-build")
     assert {row["week"] for row in of_week} == {NEW}
     older = {"dataset": "events", "week": OLD, "due_because": "v0 may differ", "withheld_by": ""}
