@@ -42,7 +42,7 @@ SERVICES = {"services", "stack", "lake", "weed", "postgres", "mailbox", "webhook
 SLOW_MINUTES = {
     **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run_withheld": 4, "lowest": 7},
     **{"python_dev/review/test_run": 11, "models/test_increments": 11, "models/test_state": 11},
-    **{"models/test_columns": 3, "cluster/test_catalogs": 3, "end_to_end/test_new_topic": 3},
+    **{"cluster/test_catalogs": 3, "end_to_end/test_new_topic": 3},
     **{"python_ingest/test_faults_outages": 4},
 }
 
