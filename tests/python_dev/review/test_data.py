@@ -106,7 +106,7 @@ def random_pair(chance, columns):
 def test_random_rows_differ_as_counted(catalog, tmp_path, schema):
     """Many pairs in the parts of two tables, since a table takes longer than a comparison."""
     chance = random.Random(SEED)
-    pairs = {f"pair {number}": random_pair(chance, schema.names) for number in range(25)}
+    pairs = {f"pair {number}": random_pair(chance, schema.names) for number in range(15)}
     in_parts = schema.append(pa.field("pair", pa.string()))
     before_rows, after_rows = (
         [row | {"pair": pair} for pair, rows in pairs.items() for row in rows[side]] for side in (0, 1)
