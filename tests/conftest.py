@@ -37,7 +37,7 @@ TESTS = Path(__file__).parent
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
 # Fixtures whose tests are no unit tests: they start services or dbt.
-SERVICES = {"services", "stack", "lake", "weed", "postgres", "mailbox", "webhook", "compiled_project", "parsed_project"}
+SERVICES = {"services", "stack", "lake", "weed", "postgres", "compiled_project", "parsed_project"}
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
     **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run_withheld": 4, "lowest": 7},

@@ -20,7 +20,7 @@ def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
 def hanging_dbt(directory: Path, patch: pytest.MonkeyPatch) -> Path:
     """Put a program in the place of dbt that does not end, and return the file that it writes its pid to."""
     dbt, pid = directory / "dbt", directory / "pid"
-    dbt.write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 60\n")
+    dbt.write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 3600\n")
     dbt.chmod(0o755)
     patch.setattr("sys.executable", str(directory / "python"))
     return pid
