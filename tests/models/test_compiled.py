@@ -232,3 +232,12 @@ def test_a_model_whose_bounds_no_run_would_set_is_refused(tmp_path: Path, follow
     options = ("--no-introspect", "--no-populate-cache", "--select", "later")
     refused = run_dbt("compile", *options, directory=tmp_path, LAKEHOUSE_THRIFT_PORT="1")
     assert message in " ".join(refused.stdout.split())
+
+
+def test_a_macro_that_the_project_calls_is_not_described(manifest: dict[str, Nodes]) -> None:
+    called = {name for node in manifest["nodes"].values() for name in node.get("depends_on", {}).get("macros", ())}
+    macros = [manifest["macros"][name] for name in called if name.startswith("macro.retail_lakehouse.")]
+    assert len(macros) > 25
+    assert [macro["name"] for macro in macros if not macro["description"]] == []
+    arguments = [(macro["name"], argument) for macro in macros for argument in macro["arguments"]]
+    assert [(name, argument["name"]) for name, argument in arguments if not argument["description"]] == []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # dbt imports every module whose name begins with dbt_, in case it is a plugin.
-PLUGINS = ("dbt_bouncer", "dbt_coverage")
+PLUGINS = ("dbt_bouncer",)
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["dbt.cli.main", "dbt.adapters.spark.impl", *PLUGINS])
 
