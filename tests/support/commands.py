@@ -22,6 +22,13 @@ def run_lakehouse(*arguments: str, timeout: float = 900) -> subprocess.Completed
     return finished
 
 
+def run_python(script: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script: a command that kills itself as by kill -9, or for which a constant differs."""
+    command = [sys.executable, "-c", script, *arguments]
+    env = {**os.environ, **env}
+    return subprocess.run(command, cwd=PROJECT_ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+
+
 def run_dbt(
     *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 900, **env: str
 ) -> subprocess.CompletedProcess[str]:

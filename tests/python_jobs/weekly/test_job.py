@@ -28,8 +28,9 @@ from python_export.publishing import late
 from python_export.publishing.publish import Published
 from python_export.publishing.target import open_target
 from python_export.readiness.issues import Withheld
+from python_export.run import Run
 from python_jobs.weekly import cli, history, job
-from python_jobs.weekly.steps import STEPS, Job
+from python_jobs.weekly.steps import STEPS
 from tests.support.hostile_rows import draft
 from tests.support.race import hanging_dbt, until
 from tests.support.services.mail_server import dead_smtp, mail_server, text_of
@@ -47,13 +48,13 @@ class Weekly:
     patch: pytest.MonkeyPatch
 
     def run(
-        self, build: Callable[[Job], str], env: dict[str, str] | None = None, weeks: Sequence[IsoWeek] = (WEEK,)
+        self, build: Callable[[Run], str], env: dict[str, str] | None = None, weeks: Sequence[IsoWeek] = (WEEK,)
     ) -> Exported:
         """Run the job with a first step that works and a given second one."""
-        self.patch.setattr(job, "STEPS", {"ingest": lambda job: "3 records", "build": build})
+        self.patch.setattr(job, "STEPS", {"ingest": lambda run: "3 records", "build": build})
         return job.run(self.settings, Project(Path(), env or {}), weeks)
 
-    def command(self, env: dict[str, str], *arguments: str, **steps: Callable[[Job], str]) -> Result:
+    def command(self, env: dict[str, str], *arguments: str, **steps: Callable[[Run], str]) -> Result:
         """Run `lakehouse weekly` with these steps and no others."""
         self.patch.setattr(job, "STEPS", steps)
         self.patch.setattr(cli, "from_environment", lambda env=None: self.settings)
@@ -72,11 +73,11 @@ def weekly(offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.Monke
     return Weekly(offline_settings, monkeypatch)
 
 
-def failing(error: BaseException) -> Callable[[Job], str]:
+def failing(error: BaseException) -> Callable[[Run], str]:
     """Return a step that publishes a version, and fails."""
 
-    def fail(job: Job) -> str:
-        job.exported.published.append(Published(replace(draft(str(WEEK)), version=2), "", unchanged=False))
+    def fail(run: Run) -> str:
+        run.exported.published.append(Published(replace(draft(str(WEEK)), version=2), "", unchanged=False))
         raise error
 
     return fail
@@ -107,7 +108,7 @@ def test_the_next_run_of_any_week_alerts_of_a_killed_one_once(weekly: Weekly) ->
         with pytest.raises(KeyboardInterrupt):
             weekly.run(failing(KeyboardInterrupt()), mailbox.env)
         for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
-            weekly.run(lambda job: "built", mailbox.env, weeks)
+            weekly.run(lambda run: "built", mailbox.env, weeks)
     [mail] = mailbox.mails
     assert f"The weekly run for {WEEK} was killed" in text_of(mail)
     assert [line.outcome for line in weekly.runs] == ["killed", *["unchanged"] * 2]
@@ -116,7 +117,7 @@ def test_the_next_run_of_any_week_alerts_of_a_killed_one_once(weekly: Weekly) ->
 def test_an_undelivered_alert_of_a_killed_run_is_exit_code_3(weekly: Weekly) -> None:
     with pytest.raises(KeyboardInterrupt):
         weekly.run(failing(KeyboardInterrupt()))
-    done = weekly.command(dead_smtp(), "--week", str(WEEK), build=lambda job: "built")
+    done = weekly.command(dead_smtp(), "--week", str(WEEK), build=lambda run: "built")
     assert done.exit_code == 3
     assert weekly.runs[-1].outcome == "notification failed"
 
@@ -125,7 +126,7 @@ def test_a_run_that_waits_in_vain_sends_an_alert_alone(weekly: Weekly) -> None:
     publish_content(open_target(weekly.settings), "the other run's")
     weekly.patch.setattr(lock, "WAIT_SECONDS", 0.3)
     with mail_server() as mailbox, locked("weekly"), pytest.raises(DeadlineError, match=r"^Another weekly has not"):
-        weekly.run(lambda job: pytest.fail("built"), mailbox.env)
+        weekly.run(lambda run: pytest.fail("built"), mailbox.env)
     [mail] = mailbox.mails
     assert "Another weekly has not ended within 1 s" in text_of(mail)
 
@@ -133,11 +134,11 @@ def test_a_run_that_waits_in_vain_sends_an_alert_alone(weekly: Weekly) -> None:
 def test_a_malformed_channel_is_refused_before_the_first_step(weekly: Weekly) -> None:
     env = {"LAKEHOUSE_SMTP_HOST": "localhost"}
     with pytest.raises(UserError, match="LAKEHOUSE_SMTP_FROM is not set"):
-        weekly.run(lambda job: pytest.fail("built"), env)
+        weekly.run(lambda run: pytest.fail("built"), env)
 
 
-def warn(job: Job) -> str:
-    job.exported.warnings.append("the field phone has no class")
+def warn(run: Run) -> str:
+    run.exported.warnings.append("the field phone has no class")
     return "built"
 
 
@@ -155,9 +156,9 @@ def test_a_dead_mail_server_is_exit_code_3(weekly: Weekly, caplog: pytest.LogCap
 
 
 def test_a_withheld_dataset_is_exit_code_4_and_in_the_history(weekly: Weekly, tmp_path: Path) -> None:
-    def withhold(job: Job) -> str:
-        job.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
-        return warn(job)
+    def withhold(run: Run) -> str:
+        run.exported.withheld.append(Withheld("orders", str(WEEK), "behind: payments at 2020-12-31 00:00:00 UTC"))
+        return warn(run)
 
     options = ("--weeks", f"2020-W52..{WEEK}", "--metrics-file", str(tmp_path / "export.prom"))
     done = weekly.command({}, *options, "--json", build=withhold)
@@ -179,8 +180,8 @@ def test_a_withheld_dataset_is_exit_code_4_and_in_the_history(weekly: Weekly, tm
 
 
 def test_an_issue_of_no_dataset_is_exit_code_4_too(weekly: Weekly) -> None:
-    def find(job: Job) -> str:
-        job.exported.has_issues = True
+    def find(run: Run) -> str:
+        run.exported.has_issues = True
         return "built"
 
     assert weekly.command({}, "--week", str(WEEK), build=find).exit_code == 4
@@ -200,7 +201,7 @@ def test_a_run_begins_with_the_step_it_is_asked_to(
 ) -> None:
     """Not after the topics are read: what is published then would be decided by what an earlier run has read."""
     done: list[str] = []
-    steps = {name: lambda job: done.append(job.exported.step) or "" for name in STEPS}
+    steps = {name: lambda run: done.append(run.exported.step) or "" for name in STEPS}
     assert weekly.command({}, *arguments, **steps).exit_code == (0 if expected else 2)
     assert done == expected
 
@@ -240,7 +241,7 @@ def test_a_week_is_due_though_its_topics_cannot_be_read(weekly: Weekly, tmp_path
     write_manifest(tmp_path, "exports", {"exp_weekly__events": export})
     project = Project(PROJECT_ROOT, {"DBT_TARGET_PATH": str(tmp_path)})
     assert [*STEPS].index("complete") < [*STEPS].index("build")
-    steps = {"complete": STEPS["complete"], "build": lambda job: pytest.fail("built")}
+    steps = {"complete": STEPS["complete"], "build": lambda run: pytest.fail("built")}
     weekly.patch.setattr(job, "STEPS", steps)
 
     # No Thrift server answers.
