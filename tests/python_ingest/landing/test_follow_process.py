@@ -42,6 +42,8 @@ def test_a_follower_lands_writes_metrics_and_ends_well(topic: TopicFixture, tmp_
         output, log = follower.communicate(timeout=120)
     assert follower.returncode == 0, output
     [warning] = log.splitlines()
-    assert f"warning: {topic.name}: 7 of 20 records landed are dead letters" in warning
+    # How many the first batch has depends on the partitions.
+    assert f"warning: {topic.name}: " in warning
+    assert " of 20 records landed are dead letters, more than max_dead_letters allows" in warning
     assert_exactly_once(other, 12)
     assert topic.verify().issues == []
