@@ -36,6 +36,12 @@
 {%- endmacro %}
 
 
+{# The masks that leave no part of a personal value: a part may single out a person with other columns. #}
+{% macro masks_without_parts() -%}
+    {{ return(['as_is', 'pseudonym']) }}
+{%- endmacro %}
+
+
 {# A value of a class, from a dbt source, through one mask. NULL stays NULL, and a blank text becomes NULL: it
    identifies no person, and must not make all who lack a value look like one person. #}
 {% macro mask_as(value, class, mask, source='', pads='spark_catalog.default.pii_pads', rule=none) -%}

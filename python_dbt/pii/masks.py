@@ -76,6 +76,12 @@ def load() -> Masks:
     )
 
 
+@cache
+def without_parts() -> frozenset[str]:
+    """Return the masks that leave no part of a personal value."""
+    return frozenset(json.loads(_rendered("masks_without_parts")))
+
+
 def takes(pii: str, data_type: str | None) -> bool:
     """Return whether a column of a type, as Spark writes it, can have a class: its masks take it, or it is dropped."""
     if pii == AS_IS or not load().classes[pii]:

@@ -7,14 +7,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 
 from python_dbt.manifest import Node
+from python_dbt.pii import masks
 
 FILE = "dictionary.csv"
 # A spreadsheet runs a cell that begins with one of these, the full-width forms included, as a formula (CWE-1236).
 FORMULA_STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 FORMULA = re.compile(f"'*[{re.escape(FORMULA_STARTS)}]")
-# The masks of which nothing is left that singles out a person with other columns, as tests/data/generic/min_persons.sql
-# has them.
-WITHOUT_PARTS = {"as_is", "pseudonym"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ def of_model(node: Node) -> tuple[Field, ...]:
             pii=column.meta.get("pii", ""),
             mask=" ".join(column.meta[part] for part in ("mask", "masked_rows") if part in column.meta),
             allowed_values=tuple(map(str, column.meta.get("allowed_values", ()))),
-            is_quasi_identifier=bool(column.meta.get("quasi")) or column.meta.get("mask", "as_is") not in WITHOUT_PARTS,
+            is_quasi_identifier=bool(column.meta.get("quasi"))
+            or column.meta.get("mask", masks.WHOLE) not in masks.without_parts(),
         )
         for name, column in node.columns.items()
     )

@@ -118,7 +118,7 @@ def test_a_spelling_that_no_record_can_match_is_found(stack: Settings, show: Sho
 
 
 def test_a_combination_of_few_persons_is_found(stack: Settings, show: Show) -> None:
-    """Bern has 3 customers in 2 households, Ulm one of each, and Rome nobody."""
+    """Bern has 3 customers in 2 households, Ulm one of each, and Rome has none."""
     values = "('Bern', 1, 1), ('Bern', 2, 1), ('Bern', 3, 2), ('Ulm', 4, 3), ('Ulm', null, null), ('Rome', null, null)"
     rows = f"(select * from values {values} as rows (city, customer, household))"
 

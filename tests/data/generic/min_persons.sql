@@ -7,7 +7,7 @@
     {%- set quasi, named = columns or [], persons or [] %}
     {%- for name, column in (tested.columns if tested else {}).items() %}
         {%- set mask = column.config.meta.mask or 'as_is' %}
-        {%- if not columns and (column.config.meta.quasi or mask not in ['as_is', 'pseudonym']) %}
+        {%- if not columns and (column.config.meta.quasi or mask not in masks_without_parts()) %}
             {%- do quasi.append(name) %}
         {%- endif %}
         {%- if not persons and column.config.meta.subjects %}{% do named.append(name) %}{% endif %}
