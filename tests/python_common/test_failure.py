@@ -126,6 +126,8 @@ def test_no_word_of_an_unexpected_error_is_kept(
             raise ValueError(CARD) from error
 
     monkeypatch.setattr(cli, "app", fail)
+    # Its thread would end the worker at a signal of another test.
+    monkeypatch.setattr(cli, "end_at_sigterm", lambda: None)
     for _ in range(2):
         with pytest.raises(SystemExit, match=r"^1$"):
             cli.main()

@@ -76,6 +76,8 @@ def test_the_options_are_taken_behind_the_command(
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    # Its thread would end the worker at a signal of another test.
+    monkeypatch.setattr(cli, "end_at_sigterm", lambda: None)
     monkeypatch.setattr("sys.argv", ["lakehouse", "pii", "rotate", "--log-format=json", "--log-level", "info"])
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main()

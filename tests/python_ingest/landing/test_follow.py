@@ -1,6 +1,8 @@
 """When each topic that is followed gets its next batch, and what counts as too many dead letters meanwhile."""
 
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -138,6 +140,35 @@ def test_only_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
         assert received == [number]
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("inside", [0.5, 0.0])
+def test_a_batch_in_hand_is_left_the_time_it_needs(inside: float) -> None:
+    """A thread ends a command that hangs, and may look at the signal when its handler is the former one again."""
+    script = f"""
+import os, signal, threading, time
+from python_common import process
+from python_ingest.landing.follow import stopped_by_signals
+
+def read_late(*arguments, read=os.read):
+    byte = read(*arguments)
+    time.sleep(0.1)
+    return byte
+
+os.read = read_late
+process.UNHANDLED_SECONDS = 0.1
+process.end_at_sigterm()
+with stopped_by_signals(threading.Event()):
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep({inside})
+time.sleep(0.5 - {inside})
+try:
+    signal.raise_signal(signal.SIGTERM)
+except KeyboardInterrupt:
+    print("as before")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "as before\n"), ended.stderr
 
 
 def test_a_log_that_a_process_appends_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
