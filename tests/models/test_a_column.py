@@ -1,13 +1,12 @@
 """A column's way from a source field to a weekly file: how many files name it, and that these are enough."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from python_common.config.environment import PROJECT_ROOT
-from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.compile import compiled_manifest
 from python_dbt.pii import check, proof
+from tests.support.small_project import copy_project
 
 pytestmark = pytest.mark.stack
 
@@ -41,23 +40,15 @@ ADDED = {
 }
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    for name in (*COPIED, "macros"):
-        shutil.copytree(PROJECT_ROOT / name, tmp_path / name)
-    for name in ("dbt_project.yml", "profiles.yml", ".sqlfluff"):
-        shutil.copy(PROJECT_ROOT / name, tmp_path)
-    return tmp_path
-
-
-def test_a_column_of_a_file_is_named_in_ten_files(project: Path) -> None:
+def test_a_column_of_a_file_is_named_in_ten_files(tmp_path: Path) -> None:
+    copy_project(tmp_path)
     for name, (line, added) in ADDED.items():
-        file = project / "models" / name
+        file = tmp_path / "models" / name
         text = file.read_text()
         assert text.count(line) == 1, name
         block = f"{{% docs currency %}}\n{added}" if name.endswith(".md") else ""
         file.write_text(text.replace(line, block + line if block else line + added))
-    lineage = proof.resolve(compiled_manifest(project))
+    lineage = proof.resolve(compiled_manifest(tmp_path))
     export = next(node for node in lineage.manifest.models if node.name == "exp_weekly__completed_orders")
     columns = [name for name, _ in lineage.relations[export.unique_id].columns]
     assert check.issues_of(lineage) == []

@@ -12,7 +12,7 @@ import yaml
 from python_common.config.environment import PROJECT_ROOT
 from python_dbt.manifest import DbtManifest
 from tests.support.commands import run_dbt, run_dbt_well
-from tests.support.small_project import write_small_project
+from tests.support.small_project import copy_project, write_small_project
 
 pytestmark = pytest.mark.stack
 
@@ -157,10 +157,7 @@ def test_figures_follow_exported_columns_and_their_masks_alone(tmp_path: Path, c
         return dict(re.findall(r"'(\w+)' as dataset_name.*?, '([0-9a-f]{8})'\), ''\) as key_version", figures, re.S))
 
     before = masks(compiled_project.named("ops_weekly_figures").compiled_code)
-    for part in ("models", "macros", "seeds", "snapshots", "tests/data"):
-        shutil.copytree(PROJECT_ROOT / part, tmp_path / part)
-    for part in ("dbt_project.yml", "profiles.yml"):
-        shutil.copy(PROJECT_ROOT / part, tmp_path)
+    copy_project(tmp_path)
     for name, added in (
         ("marts/fct_completed_orders", "added_to_mart"),
         ("marts/fct_completed_orders", "added_to_both"),

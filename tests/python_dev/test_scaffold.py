@@ -21,9 +21,10 @@ from python_dev.scaffold import columns, files
 from python_dev.scaffold.columns import StagingColumn
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
-from tests.support.scaffolded import TIME, copy_project, new, topic_of, written_topics
+from tests.support.scaffolded import TIME, new, topic_of, written_topics
 from tests.support.schemas import LEAVES, random_record
 from tests.support.seeds import SEED
+from tests.support.small_project import copy_project
 from tests.support.topic_fixture import record
 
 COLOUR = {"type": "enum", "name": "Colour", "symbols": ["NO", "on", "RED"]}

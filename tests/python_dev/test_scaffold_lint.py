@@ -12,7 +12,8 @@ from python_common.config.environment import PROJECT_ROOT
 from python_dbt.compile import compiled_manifest
 from python_dbt.pii import check, proof
 from python_dev.scaffold import files
-from tests.support.scaffolded import TIME, copy_project, new, written_topics
+from tests.support.scaffolded import TIME, new, written_topics
+from tests.support.small_project import copy_project
 from tests.support.topic_fixture import record
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

@@ -2,12 +2,9 @@
 
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
-from python_common.config.environment import PROJECT_ROOT
-from python_dbt.compile import COPIED
 from python_dbt.pii import masks
 from python_dev.scaffold import columns, files, schema
 from python_dev.scaffold.files import New
@@ -19,14 +16,6 @@ from tests.support.topic_fixture import record
 
 TIME = {"type": "long", "logicalType": "timestamp-micros"}
 KEYS = [("string", "string"), ("bytes", "binary"), ("avro", "struct<`order`: bigint>"), ("avro", "bigint")]
-
-
-def copy_project(directory: Path) -> None:
-    """Copy what dbt and its linters read of this project."""
-    for name in (*COPIED, "analyses", "macros"):
-        shutil.copytree(PROJECT_ROOT / name, directory / name)
-    for name in (".sqlfluff", ".yamllint.yaml", "dbt-bouncer.yml", "dbt_project.yml", "profiles.yml"):
-        shutil.copy(PROJECT_ROOT / name, directory / name)
 
 
 def topic_of(avro: Any, name: str = "topic", **of_key: str) -> ScaffoldedTopic:

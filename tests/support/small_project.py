@@ -1,6 +1,7 @@
-"""A dbt project of a test, which borrows the macros of this one."""
+"""dbt projects of tests: a copy of this one, and small ones that borrow its macros."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,16 @@ from typing import Any
 import yaml
 
 from python_common.config.environment import PROJECT_ROOT
+from python_dbt.compile import COPIED
 from tests.support.two_exports import node
+
+
+def copy_project(directory: Path) -> None:
+    """Copy what dbt and its linters read of this project."""
+    for name in (*COPIED, "analyses", "macros"):
+        shutil.copytree(PROJECT_ROOT / name, directory / name)
+    for name in (".sqlfluff", ".yamllint.yaml", "dbt-bouncer.yml", "dbt_project.yml", "profiles.yml"):
+        shutil.copy(PROJECT_ROOT / name, directory / name)
 
 
 def write_small_project(directory: Path, **settings: object) -> None:

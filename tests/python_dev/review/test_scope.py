@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from python_dbt.compile import compiled_manifest
 from python_dev.review import scope
-from tests.support.scaffolded import copy_project
+from tests.support.small_project import copy_project
 
 
 def edited(directory, *edits):
