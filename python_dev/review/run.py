@@ -2,15 +2,16 @@
 
 Without data: both sides are compiled, and their code and declarations compared. With data: in a fork of the lake the
 code before the change builds what the change can reach, then the changed code does, from the same input; the tables of
-both are compared. Nothing of production changes but the tags of the fork.
+both are compared. Nothing of production changes but the tags of the fork and the lease that it takes.
 """
 
 import io
+import json
 import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,7 @@ from python_dbt.project import Project
 from python_dev.review import contracts, cost, scope
 from python_dev.review.canonical import is_volatile
 from python_dev.review.contracts import Finding
+from python_dev.review.cost import Cost
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
 from python_dev.review.tables import STORED_VIEWS, Comparison, is_compared_view
@@ -41,6 +43,8 @@ from python_jobs import fork, fork_catalog
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
+# What dbt reports of a node.
+NOT_BUILT = ("error", "skipped")
 OF_THE_MOMENT = "its rows depend on when or how tables were built"
 
 
@@ -56,7 +60,7 @@ def review(
     """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
 
     Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
-    a build of both sides in full. Code alone needs no settings. A change that
+    a build of both sides in full; plans only of what the change decides on. Code alone needs no settings. A change that
     does not compile is breaking. Raises a UserError if the code before it cannot be compiled.
     """
     commit = _git(project, "merge-base", base, "HEAD").decode().strip()
@@ -217,12 +221,16 @@ def _of_data(
     chosen = [_selected(of_code, side.manifest) for side in sides]
     events = fork.forks_directory(settings) / FORK / fork.EVENTS
     log.info("forking the lake, without copying data")
-    made = fork.create(settings, FORK, timedelta(hours=24), cost.spark_properties(events) if with_costs else {})
+    made = fork.create(settings, FORK, timedelta(hours=24), cost.spark_properties(events))
     base = fork_catalog.opened(made.settings, fork_catalog.BASE_CATALOG)
     exported = [node for node in sides[1].manifest.models if node.is_export]
     weeks = _newest_weeks(base, exported, number_of_weeks)
     env = {**projects[0].env, **read_env_file(made.env_file)}
-    runs, ends = [], []
+    runs, failed, since, until = [], set[str](), 0.0, 0.0
+    planned = _replanned(of_code.scope, sides)
+    # A view's plan is that of storing its rows.
+    stored = [node for node in chosen[0] if node.materialized not in ("view", "ephemeral")]
+    again = [node for node in stored if node.unique_id in planned and not with_costs]
     unknown = {name: behind for side in sides for name, behind in _unknown(of_code, side.manifest).items()}
     for side, nodes, project, name in zip(sides, chosen, projects, (BEFORE, AFTER), strict=True):
         tests = [test for test in _tests(of_code, side.manifest) if test.name not in unknown]
@@ -235,9 +243,14 @@ def _of_data(
         issues, answers = _built(
             run, names, [test.name for test in tests], weeks, is_refreshed=with_costs or name == AFTER
         )
-        ends.append(time.time())
         runs.append(([*issues, *_store_views(run, side.manifest, nodes)], answers))
         fork_catalog.remember(made.directory, name)
+        if name == BEFORE:
+            since = time.time()
+            # What was skipped or followed new batches has no plan to compare. The rows of this build are not compared.
+            _, of_plans = _built(run, [node.name for node in again], (), weeks, is_refreshed=True)
+            failed = {unique_id for unique_id, status in of_plans.items() if status in NOT_BUILT}
+            until = time.time()
     # Tables are compared without Spark, whose log is whole when it has ended.
     made.server().stop()
     before, after = (fork_catalog.opened(made.settings, name) for name in (BEFORE, AFTER))
@@ -248,18 +261,21 @@ def _of_data(
     # Of an added node there is nothing before, and of a removed one nothing after.
     ids_before = {node.unique_id for node in chosen[0]}
     # It failed, or something that it is made of.
-    unbuilt = {name for _, of_run in runs for name, status in of_run.items() if status in ("error", "skipped")}
+    unbuilt = {name for _, of_run in runs for name, status in of_run.items() if status in NOT_BUILT}
     nodes = [node for node in chosen[1] if node.unique_id in ids_before]
     tables = effect.tables([node for node in nodes if node.unique_id not in unbuilt], before, after)
-    costs = cost.costs(events, ends[0]) if with_costs else {}
+    costs = cost.costs(events, until, [node.unique_id for node in again], since)
+    judged = [node for node in nodes if with_costs or node.unique_id in planned]
+    judged = [node for node in judged if node.unique_id not in unbuilt and node.name not in effect.not_compared]
     # The rows of a view cost what reads them; its own stage is that of the question what it reads.
-    costly = [node for node in chosen[1] if node.unique_id in costs and node.materialized != "view"]
+    costly = [node for node in chosen[1] if node.unique_id in costs and node.materialized != "view" and with_costs]
     drifted = [table for table in drift.tables(chosen[0], base, before) if not table.change.is_equal]
     (known, statuses_before), (issues, statuses) = runs
     return replace(
         of_code,
         findings=[
             *_failures(issues, known, of_code.names),
+            *_plans(judged, costs, failed, with_costs),
             *of_code.findings,
             *(
                 Finding("note", name, f"not run: of {', '.join(behind)}, {OF_THE_MOMENT}")
@@ -281,6 +297,37 @@ def _of_data(
             if name.startswith(("test.", "unit_test.")) and statuses_before.get(name, status) != status
         },
     )
+
+
+def _replanned(compared: scope.ReviewScope, sides: tuple[Side, Side]) -> set[str]:
+    """Return the nodes of both sides whose plan the change decides on.
+
+    These are changed nodes, and what reads one that is a view or is stored otherwise, through other views, too.
+    """
+    before, after = (side.manifest.nodes for side in sides)
+    reached = {name for name in compared.reached if name in before and name in after}
+    planned = {*compared.changed} & reached
+    seen_through = {
+        name for name in planned if after[name].materialized == "view" or before[name].config != after[name].config
+    }
+    while seen_through:
+        readers = {name for name in reached - planned if not seen_through.isdisjoint(after[name].parents)}
+        planned |= readers
+        seen_through = {name for name in readers if after[name].materialized == "view"}
+    return planned
+
+
+def _plans(
+    nodes: Iterable[Node], costs: Mapping[str, tuple[Cost, Cost]], failed: Collection[str], with_cpu: bool
+) -> Iterator[Finding]:
+    """Yield what Spark's plans of nodes show, and, if asked, which of them take more CPU seconds."""
+    for node in nodes:
+        if node.unique_id in failed:
+            yield Finding("note", node.name, "its plan is not compared: before the change it cannot be built in full")
+        elif node.unique_id in costs:
+            before, after = costs[node.unique_id]
+            reasons = [*before.worse_plan(after), *(before.more_cpu(after) if with_cpu else ())]
+            yield from (Finding("look", node.name, reason) for reason in reasons)
 
 
 def _has_inputs(catalog: Catalog, nodes: Iterable[Node], manifest: DbtManifest) -> bool:
@@ -331,7 +378,9 @@ def _store_views(project: Project, manifest: DbtManifest, nodes: Sequence[Node])
         for view in views:
             thrift.rows(cursor, f"drop table if exists {STORED_VIEWS}.{view.name}")
         for view in views:
-            store = f"create table {STORED_VIEWS}.{view.name} using iceberg as select * from {view.table}"
+            # Names the node in Spark's event log, as dbt's comments do.
+            comment = f"/* {json.dumps({'node_id': view.unique_id})} */"
+            store = f"{comment} create table {STORED_VIEWS}.{view.name} using iceberg as select * from {view.table}"
             # Storing also fails for a full disk, or a type that Iceberg lacks: this reads all columns, of any type.
             read = f"select sum(length(cast(struct(*) as string))) from {view.table}"
             error = thrift.error_of(cursor, store) and thrift.error_of(cursor, read)

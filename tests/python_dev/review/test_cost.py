@@ -1,12 +1,13 @@
 """Costs of nodes, from an event log as Spark writes it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from python_dev.review import cost
-from python_dev.review.cost import Cost
+from python_dev.review.cost import Cost, Scan
 
 pytestmark = pytest.mark.unit
 
@@ -94,6 +95,88 @@ def test_the_joins_of_a_node_are_those_of_the_plans_that_ran(tmp_path: Path) -> 
     before, after = by_node["model.a"]
     assert before.joins == {"ShuffledHashJoin": 1, "BroadcastHashJoin": 1}
     assert before.other_joins(after) == "BroadcastHashJoin 1 to 2, SortMergeJoin 0 to 1"
+
+
+def scan(table: str, first: int) -> dict[str, object]:
+    names = ("number of result data files", "number of skipped data files", "number of skipped data manifests")
+    metrics = [{"name": name, "accumulatorId": first + place} for place, name in enumerate(names)]
+    return {**plan(f"BatchScan lake.{table}"), "metrics": metrics}
+
+
+def reported(*figures: tuple[int, int]) -> dict[str, object]:
+    return {"Event": "SparkListenerDriverAccumUpdates", "accumUpdates": [list(pair) for pair in figures]}
+
+
+def test_shuffles_and_what_scans_skip_are_those_of_the_last_plan(tmp_path: Path) -> None:
+    shuffled = plan("AppendData", plan("Exchange", plan("Union", scan("marts.a", 1), scan("marts.b", 4))))
+    events = [
+        started(0, 10, "model.a", plan("AppendData", plan("Exchange", plan("Exchange")))),
+        {"Event": "SparkListenerSQLAdaptiveExecutionUpdate", "executionId": 0, "sparkPlanInfo": shuffled},
+        reported((1, 2), (2, 3), (3, 4), (4, 5)),
+        *ran(0, 10, "model.a"),
+    ]
+    before, after = costs(tmp_path, events)["model.a"]
+    assert (before.shuffles, before.scans) == (1, {"marts.a": Scan(2, 7), "marts.b": Scan(5, 0)})
+    assert (after.shuffles, after.scans) == (0, {})
+
+
+def test_of_a_rebuilt_node_only_its_last_build_counts(tmp_path: Path) -> None:
+    """The first one was of new batches alone; the view of the other node is not built again."""
+    one_join = plan("AppendData", plan("SortMergeJoin"))
+    events = [
+        *(started(number, 5, f"model.{name}", one_join) for number, name in enumerate("ab")),
+        *(event for number, name in enumerate("ab") for event in ran(number, 5, f"model.{name}")),
+        started(2, 15, "model.a", plan("AppendData", plan("Exchange"))),
+        *ran(2, 15, "model.a"),
+    ]
+    (tmp_path / "local-1").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    by_node = cost.costs(tmp_path, until=20, rebuilt=["model.a"], since=10)
+    assert (by_node["model.a"][0].joins, by_node["model.a"][0].shuffles) == ({}, 1)
+    assert (by_node["model.b"][0].joins, by_node["model.b"][0].rows_read) == ({"SortMergeJoin": 1}, 1)
+    assert by_node["model.a"][0].rows_read == 1
+
+
+PRUNED = Cost(joins={"SortMergeJoin": 1, "BroadcastHashJoin": 1}, scans={"marts.a": Scan(1, 9)}, shuffles=2)
+
+
+@pytest.mark.parametrize(
+    ("after", "reasons"),
+    [
+        (PRUNED, []),
+        (Cost(joins={"BroadcastHashJoin": 2}, scans={"marts.a": Scan(1, 9)}, shuffles=1), []),
+        (
+            replace(PRUNED, joins={"CartesianProduct": 1}),
+            ["a join compares all pairs of rows (CartesianProduct 0 to 1)"],
+        ),
+        (
+            replace(PRUNED, joins={"BroadcastNestedLoopJoin": 2}),
+            ["a join compares all pairs of rows (BroadcastNestedLoopJoin 0 to 2)"],
+        ),
+        (
+            replace(PRUNED, scans={"marts.a": Scan(10, 0)}),
+            ["a filter on marts.a no longer skips files: 10 are read instead of 1"],
+        ),
+        # The table has more or fewer files now; another table is read, too.
+        (replace(PRUNED, scans={"marts.a": Scan(3, 9), "marts.b": Scan(5, 0)}), []),
+        (replace(PRUNED, scans={"marts.a": Scan(1, 3)}), []),
+        (replace(PRUNED, shuffles=3), ["a shuffle is new (2 to 3)"]),
+    ],
+)
+def test_a_plan_is_worse_by_joins_filters_and_shuffles(after: Cost, reasons: list[str]) -> None:
+    assert [*PRUNED.worse_plan(after)] == reasons
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        (0.1, 0.9, []),
+        (2, 4, []),
+        (2, 4.1, ["CPU seconds more than double (2.0 to 4.1)"]),
+        (0.2, 1.3, ["CPU seconds more than double (0.2 to 1.3)"]),
+    ],
+)
+def test_more_than_twice_the_cpu_is_named(before: float, after: float, reasons: list[str]) -> None:
+    assert [*of(before).more_cpu(of(after))] == reasons
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ FILES = {
         select id from {{ ref('stg_sales') }} where (select rates from {{ ref('untouched') }}) > 0
         except select id from {{ ref('priced') }}""",
     "models/cheap.sql": "select id from {{ ref('stg_sales') }} where amount <= 40",
+    "models/one_week.sql": """
+        {{ config(materialized='table') }} select id from {{ ref('stg_sales') }} where week = '2026-W45'""",
     "models/small.yml": """
         sources: [{name: till, schema: small, tables: [
           {name: sales, columns: [{name: id}, {name: amount}, {name: buyer}, {name: week}]}]}]
@@ -124,7 +126,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         with thrift.connect(settings) as cursor:
             thrift.rows(cursor, "create schema small")
             thrift.rows(
-                cursor, "create table small.sales (id int, amount int, buyer string, week string) using iceberg"
+                cursor,
+                "create table small.sales (id int, amount int, buyer string, week string) using iceberg"
+                " partitioned by (week)",
             )
             thrift.rows(cursor, f"insert into small.sales values {', '.join(map(str, SALES))}")
         yield settings
@@ -283,6 +287,21 @@ def test_a_killed_review_stops_no_other_and_costs_are_counted(shop: Shop, monkey
     assert before.other_joins(after) == "BroadcastHashJoin 0 to 1"
     assert [*result.costs] == ["totals"]
     assert f"| totals | {before.rows_read} | {after.rows_read} |" in report.markdown(result)
+
+
+def test_a_plan_that_is_worse_is_to_be_looked_at(shop: Shop) -> None:
+    """All rows stay. `one_week` reads the view that hides the partition."""
+    shop.edit("models/stg_sales.sql", "buyer, week", "buyer, concat(week, '') as week")
+    shop.edit("models/priced.sql", "sales.amount = rates.rate", "sales.amount - rates.rate = 0")
+    shop.edit("models/cheap.sql", "select id", "select distinct id")
+    result = shop.review()
+    assert ({*shop.changes(result).values()}, result.costs) == ({(0, 0, 0)}, {})
+    assert {(finding.object, finding.message) for finding in result.findings if finding.severity != "note"} == {
+        ("one_week", "a filter on small.sales no longer skips files: 3 are read instead of 1"),
+        ("priced", "a join compares all pairs of rows (BroadcastNestedLoopJoin 0 to 1)"),
+        ("cheap", "a shuffle is new (0 to 1)"),
+    }
+    assert result.verdict == "look"
 
 
 # Other code, the same rows.
