@@ -1,8 +1,9 @@
 """A fork of a lake: new metadata files, in a separate catalog, which name the data files of production.
 
 No data is copied. Production's snapshots are tagged first, for as long as the fork may live, so that its maintenance
-keeps what the fork reads; the tags are all that changes there. The metadata of a fork refuses to delete files that it
-did not write: `gc.enabled` is false, and its log of older metadata files, which commits delete, is empty.
+keeps what the fork reads; besides the lease of `create`, the tags are all that changes there. The metadata of a fork
+refuses to delete files that it did not write: `gc.enabled` is false, and its log of older metadata files, which commits
+delete, is empty.
 
 The fork's catalog has all tables twice. Under the name `lake` they can be changed; under `base` they stay what
 production was at the moment of the fork, and triggers refuse changes.

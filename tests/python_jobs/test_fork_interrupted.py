@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,25 @@ def create(production: Settings, name: str = "mine", lives: timedelta = DAY) -> 
         fork.create(production, name, lives)
     [made] = [one for one in fork.forks(production) if one.name == name]
     return made
+
+
+def test_a_fork_and_its_end_are_two_commits_per_table(production: Settings, catalog: Catalog) -> None:
+    with lease.alone(catalog, "weekly", "an earlier command"):
+        pass
+
+    def commits() -> dict[str, int]:
+        names = ("shop.orders", "shop.items", lease.TABLE.identifier)
+        return {name: len(catalog.load_table(name).metadata.metadata_log) for name in names}
+
+    counts = [commits()]
+    create(production)
+    counts.append(commits())
+    fork.drop(production, "mine")
+    counts.append(commits())
+    made, dropped = ({name: new[name] - old[name] for name in old} for old, new in pairwise(counts))
+    # The lease is taken and given back.
+    assert made == {"shop.orders": 1, "shop.items": 1, lease.TABLE.identifier: 3}
+    assert dropped == dict.fromkeys(made, 1)
 
 
 STEPS_OF_CREATE = {
