@@ -137,7 +137,7 @@ lint-others: $(VENV)
 		|| { echo "$$output" >&2; exit 1; }
 	@$(RUN) kubernetes-validate --quiet --strict -k 1.34 deploy/kubernetes/*.yaml deploy/kubernetes/secrets/*.yaml
 	@$(RUN) hcl2tojson --quiet --ndjson deploy/terraform > /dev/null
-	@$(RUN) check-jsonschema --builtin-schema vendor.github-workflows deploy/review/github.yml > /dev/null
+	@$(RUN) check-jsonschema --builtin-schema vendor.github-workflows deploy/review/github.yml deploy/review/producer.yml > /dev/null
 	@$(RUN) check-jsonschema --builtin-schema vendor.github-actions action.yml > /dev/null
 	@echo "lint: jars"
 	@$(RUN) python -m python_common.spark.jars check

@@ -218,6 +218,11 @@ def maps(source: Node, field: str) -> bool:
     return any(_is_or_holds(field.lower(), other) for other in _declared_fields(source) if not _listed(other, unused))
 
 
+def is_unused(source: Node, field: str) -> bool:
+    """Return whether a source lists a payload field, or what holds it, as unused."""
+    return _listed(field.lower(), _unused(source))
+
+
 def _unused(source: Node) -> list[str]:
     return [field.lower() for field in source.meta.get("unused", [])]
 

@@ -1,7 +1,10 @@
 """`lakehouse ingest`: land the declared topics in bronze, and check what was landed."""
 
 import os
+from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Annotated
@@ -36,6 +39,8 @@ from python_ingest.maintenance import replay as letters
 from python_ingest.maintenance.status import topic_statuses, undecoded_keys
 
 app = typer.Typer(no_args_is_help=True)
+# By name: models are above the ingester.
+DOWNSTREAM = "python_dev.downstream"
 
 
 @app.command()
@@ -176,6 +181,9 @@ def plan_schema(
     schema_file: Annotated[
         Path | None, typer.Option(help="A proposed schema of its values.", show_default="the newest in the registry")
     ] = None,
+    downstream: Annotated[
+        bool, typer.Option("--downstream", help="Also print which classes, staging, models and weekly files change.")
+    ] = False,
     as_json: AsJson = False,
     wait: Wait = "30s",
     models: Models = declared.MODELS_DIR,
@@ -183,8 +191,11 @@ def plan_schema(
     """Print how a schema would change the table, before the first record: columns added, widened, omitted.
 
     Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
-    Exit code 1 if a schema is refused: its records would be dead letters.
+    Exit code 1 if a schema is refused: its records would be dead letters. With --downstream also 11 if a column of a
+    weekly file gets no value, and 10 if anything else that is read changes, or a new field has no class.
     """
+    if downstream and not find_spec(DOWNSTREAM):
+        raise UserError("--downstream needs the dbt project", "Run it in a checkout after `make setup`")
     settings, (declaration,) = prepare(models, [topic])
     table = load_table(load_catalog(settings), declaration.identifier)
     registry = Registry(settings, seconds(wait))
@@ -192,13 +203,15 @@ def plan_schema(
         plans = plans_of_newest(registry, table, declaration)
     else:
         plans = [plan_of_file(schema_file, table, declaration, registry)]
+    reached = import_module(DOWNSTREAM).downstream(plans) if downstream else [[]] * len(plans)
     if as_json:
-        print_json(plans)
-    for plan in plans if not as_json else ():
-        for line in plan.lines():
+        print_json([asdict(plan) | {"downstream": ends} for plan, ends in zip(plans, reached, strict=True)])
+    for plan, ends in zip(plans, reached, strict=True) if not as_json else ():
+        for line in (*plan.lines(), *(line for end in ends for line in end.lines())):
             console.print(line)
-    if any(plan.refused for plan in plans):
-        raise typer.Exit(1)
+    exit_code = max((end.exit_code for ends in reached for end in ends), default=0)
+    if exit_code or any(plan.refused for plan in plans):
+        raise typer.Exit(1 if any(plan.refused for plan in plans) else exit_code)
 
 
 def _run(

@@ -1,5 +1,6 @@
-"""Reviews where they are used: the steps of action.yml, and the hooks, run in a checkout."""
+"""Reviews where they are used: the steps of action.yml and producer.yml, and the hooks, run in a checkout."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,12 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from tests.support.small_project import git
+from tests.support.topic_fixture import record
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 ACTION = yaml.safe_load((PROJECT_ROOT / "action.yml").read_text())
+TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((PROJECT_ROOT / ".pre-commit-hooks.yaml").read_text())}
 # What GitHub puts in place of an expression, in a pull request that asks for a review of code alone.
 EXPRESSIONS = {
@@ -90,3 +95,33 @@ def test_hooks_stop_a_column_without_its_mask(checkout: Path) -> None:
     assert {name: ended.returncode for name, ended in outcomes.items()} == {"review": 2, "pii": 1}
     assert "email" in outcomes["pii"].stderr
     assert "review: breaking" in outcomes["review"].stdout
+
+
+def test_a_producer_learns_which_weekly_file_lacks_values(
+    checkout: Path, offline_settings: Settings, tmp_path: Path
+) -> None:
+    load_catalog(offline_settings, create=True)
+    steps = yaml.safe_load((PROJECT_ROOT / "deploy" / "review" / "producer.yml").read_text())["jobs"]["plan"]["steps"]
+    checked_out, plan = steps[1]["with"], steps[2]
+    assert (tmp_path / checked_out["path"]).name == "lakehouse"
+    (tmp_path / "lakehouse").symlink_to(checkout)
+    schema = tmp_path / plan["env"]["SCHEMA"]
+    schema.parent.mkdir()
+    lake = {
+        "KAFKA_BOOTSTRAP_SERVERS": offline_settings.kafka_bootstrap_servers,
+        "SCHEMA_REGISTRY_URL": offline_settings.schema_registry_url,
+        "LAKEHOUSE_CATALOG_URI": offline_settings.catalog_uri,
+        "LAKEHOUSE_WAREHOUSE": offline_settings.warehouse,
+        "LAKEHOUSE_HOME": str(tmp_path),
+    }
+    assert plan["env"].keys() == {*lake, "TOPIC", "SCHEMA"}
+    of_file = {name: plan["env"][name] for name in ("TOPIC", "SCHEMA")}
+    fields = {"orderid": "int", "customerid": "int", "orderdate": TIMESTAMP, "status": "string", "channel": "string"}
+    for dropped, code in ((set(), 0), ({"channel"}, 1)):
+        left = {name: kind for name, kind in {**fields, "__deleted": "string"}.items() if name not in dropped}
+        schema.write_text(json.dumps(record("Order", **left)))
+        ended = run(tmp_path, plan["run"], **lake, **of_file)
+        assert ended.returncode == code, ended.stderr[-2000:]
+        assert ("exp_weekly__order_lines.channel" in ended.stdout.partition("  omits channel, downstream:")[2]) == bool(
+            code
+        )
