@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from python_common.catalog.catalog import load_catalog
 from python_common.errors import UserError
 from python_ingest.bronze import tables
 from python_ingest.bronze.schema_state import SchemaState
@@ -115,6 +116,7 @@ def test_a_plan_moves_no_field_to_a_column_of_another_type(
 
 
 def test_the_command_plans_of_the_registry_or_a_file(topic: TopicFixture, ingest: Lakehouse, tmp_path: Path) -> None:
+    load_catalog(topic.settings, create=True)
     schema_id = topic.register(record("sale", id="int"))
     planned = ingest("plan-schema", topic.name, "--json")
     assert (planned.returncode, planned.stderr) == (0, "")
