@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from python_dbt.compile import compiled_manifest
 from python_dev.review import scope
 from tests.support.small_project import copy_project
@@ -26,8 +28,7 @@ def test_nothing_is_changed_without_a_change(side):
 def test_each_kind_of_change_is_found_and_format_is_none(side, tmp_path):
     after = edited(
         tmp_path,
-        ("models/marts/dim_products.sql", "order_items as (\n", "-- of both channels\nitems   as (\n"),
-        ("models/marts/dim_products.sql", "from order_items\n", "FROM items\n"),
+        ("models/marts/dim_products.sql", "order_items as (\n", "-- of both channels\norder_items   AS (\n"),
         ("models/marts/fct_product_sales.sql", "with affected as (", "with\naffected   as ( -- changed"),
         ("models/marts/fct_trades.yml", "description: >", "description: >\n      One."),
         ("macros/incremental/bounds.sql", "{#", "{# Another comment.\n"),
@@ -69,12 +70,48 @@ def test_a_weaker_test_is_changed_and_named_with_what_it_was(side):
     }
 
 
-def test_a_macro_that_dbt_calls_changes_every_model(side):
-    text = side.macros["macro.retail_lakehouse.merge_latest_change"].macro_sql
-    diff = scope.compare(side, changed(side, "merge_latest_change", macro_sql=text.replace("least(", "greatest(")))
-    reasons = {side.manifest.nodes[name].resource_type for name in diff.changed}
-    assert reasons == {"model", "snapshot", "test"}
-    assert {*diff.changed.values()} == {"merge_latest_change, which dbt calls for every node"}
+@pytest.mark.parametrize(
+    ("macro", "kinds"),
+    [
+        ("merge_latest_change", {"incremental"}),
+        ("materialization_view_spark", {"view"}),
+        ("spark__get_where_subquery", {"incremental", "table", "view", "ephemeral", "test", "seed", "snapshot"}),
+    ],
+)
+def test_a_macro_that_dbt_calls_changes_what_it_builds(side, macro, kinds):
+    [text] = [one.macro_sql for one in side.macros.values() if one.name == macro]
+    diff = scope.compare(side, changed(side, macro, macro_sql=text.replace("%}", "%}{% set x = 1 %}", 1)))
+    of_kinds = {name for name, node in side.manifest.nodes.items() if node.materialized in kinds}
+    assert {*diff.changed} == of_kinds
+    assert {*diff.changed.values()} == {f"{macro}, {scope.BY_DBT}"}
+    assert diff.own == set()
+
+
+def test_a_helper_changes_its_callers_and_not_what_hashes_it(side):
+    [text] = [one.macro_sql for one in side.macros.values() if one.name == "clean_text"]
+    callers = {name: node for name, node in side.manifest.nodes.items() if "clean_text(" in node.raw_code}
+    assert len(callers) > 5
+    after = changed(side, "clean_text", macro_sql=text.replace("''", "'-'"))
+    nodes = {name: replace(node, compiled_code=f"{node.compiled_code} limit 1") for name, node in callers.items()}
+    manifest = replace(after.manifest, nodes={**after.manifest.nodes, **nodes})
+    diff = scope.compare(side, replace(after, manifest=manifest))
+    assert diff.changed == dict.fromkeys(callers, "SQL, by clean_text")
+
+
+def test_a_helper_of_what_a_run_decides_on_changes_its_callers(side):
+    [text] = [one.macro_sql for one in side.macros.values() if one.name == "monday"]
+    diff = scope.compare(side, changed(side, "monday", macro_sql=text.replace("%}", "%}{% set x = 1 %}", 1)))
+    assert {"exp_weekly__order_lines", "fct_customers_rolling_30d"} <= names(diff.changed)
+    assert {*diff.changed.values()} == {"monday, whose SQL a run decides on"}
+
+
+def test_an_added_model_changes_only_what_reads_all_models(side):
+    node = replace(side.manifest.named("fct_trades"), unique_id="model.retail_lakehouse.new", name="new")
+    manifest = replace(side.manifest, nodes={**side.manifest.nodes, node.unique_id: node})
+    diff = scope.compare(side, replace(side, manifest=manifest))
+    assert (diff.added, diff.own) == ([node.unique_id], set())
+    assert {*diff.changed.values()} == {scope.BY_GRAPH}
+    assert {side.manifest.nodes[name].schema for name in diff.changed} <= {"ops", "ops_test__audit", "dbt_test__audit"}
 
 
 def test_a_macro_that_a_run_decides_on_changes_its_callers(side):
