@@ -2,7 +2,8 @@
 
 This over-approximates: whatever is anywhere in an expression reaches its result, so no function, case, window or
 cast is a way out; only a mask is. What decides which rows there are, or in which order (where, join, group by,
-distinct, union, order by), reaches every column. Counting plain columns shows no value; counting distinct ones does.
+distinct, union, order by), reaches every column; masked values do not by distinct and union, which show only how many
+there are. Counting plain columns shows no value; counting distinct raw ones does.
 SQL that this module does not know is not guessed at: it raises `UnsupportedSql`.
 """
 
@@ -49,10 +50,11 @@ def _query(node: exp.Expr, scope: Scope) -> Relation:
             raise UnsupportedSql("the arms of a set operation differ in columns")
         both = zip(left.columns, right.columns, strict=True)
         columns = tuple((name, carried([flows, others])) for (name, flows), (_, others) in both)
-        # Which rows UNION, EXCEPT and INTERSECT keep is decided by all columns of both.
-        keeps_all = isinstance(node, exp.Union) and not node.args.get("distinct")
-        by_value = NONE if keeps_all else computed(left.everything() | right.everything())
-        return Relation(columns, left.indirect | right.indirect | by_value)
+        # Which rows EXCEPT and INTERSECT keep is decided by all columns of both.
+        by_value = left.everything() | right.everything()
+        if isinstance(node, exp.Union):
+            by_value = _deduplicated(by_value) if node.args.get("distinct") else NONE
+        return Relation(columns, left.indirect | right.indirect | computed(by_value))
     if isinstance(node, exp.Select):
         return _select(node, scope)
     raise UnsupportedSql(f"it has {kind(node)} where a query is expected")
@@ -101,12 +103,17 @@ def _select(node: exp.Select, scope: Scope) -> Relation:
                 indirect |= union(flows for _, flows in columns)
     if node.args.get("distinct"):
         _only(node.args["distinct"])
-        indirect |= union(flows for _, flows in columns)
+        indirect |= _deduplicated(union(flows for _, flows in columns))
     indirect |= union(source.indirect for _, source in inner.sources)
     stars = [projection for projection in node.expressions if projection.is_star]
     merged = any(join.args.get("using") for join in node.args.get("joins") or ())
     ordered = not stars or (not merged and all(source.ordered for star in stars for source in _starred(star, inner)))
     return Relation(tuple(columns), computed(indirect), ordered)
+
+
+def _deduplicated(flows: Flows) -> Flows:
+    """Return what decides how many equal rows stay: as in a count of distinct values, no masked one."""
+    return frozenset(flow for flow in flows if flow.mask is None)
 
 
 def _has_position(clause: exp.Expr) -> bool:

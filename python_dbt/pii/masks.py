@@ -1,6 +1,9 @@
 """The masks of macros/pii: as syntax trees, by which they are recognised in compiled SQL, and as SQL."""
 
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,6 +21,8 @@ WHOLE = "as_is"
 # Where a mask's tree has the value and the name of the source.
 VALUE = "__value__"
 SOURCE = "__source__"
+# The text of macros that replace those of the files.
+_OTHERS: ContextVar[str] = ContextVar("_OTHERS", default="")
 
 
 @dataclass(frozen=True)
@@ -55,28 +60,44 @@ class Masks:
         return _same(self.key_version, node, {})
 
 
-@cache
+@contextmanager
+def rendered_by(macros: Iterable[str]) -> Iterator[None]:
+    """Take the masks of other macros meanwhile, such as those before a change; others are those of the files."""
+    token = _OTHERS.set("\n".join(macros))
+    try:
+        yield
+    finally:
+        _OTHERS.reset(token)
+
+
 def load() -> Masks:
     """Return the masks that the macros render."""
+    return _load(_OTHERS.get())
+
+
+@cache
+def _load(_: str) -> Masks:
     classes = {name: tuple(masks) for name, masks in json.loads(_rendered("pii_masks")).items()}
     suffixes = json.loads(_rendered("mask_suffixes"))
     return Masks(
         classes,
         json.loads(_rendered("pii_types")),
         {name: suffixes.get(name, name) for names in classes.values() for name in names if name != WHOLE},
-        tuple(
-            Mask(pii, name, _tree(_rendered("mask_as", VALUE, pii, name, SOURCE)))
-            for pii, names in classes.items()
-            if pii != AS_IS
-            for name in names
-            # A class that leaves as it is has no mask.
-            if name != WHOLE
-        ),
+        tuple(Mask(pii, name, _tree(sql)) for (pii, name), sql in rendered().items()),
         _tree(_rendered("pii_key_version")),
     )
 
 
-@cache
+def rendered() -> dict[tuple[str, str], str]:
+    """Return the SQL of each mask by class and name. A class that leaves as it is has none."""
+    return {
+        (pii, name): _rendered("mask_as", VALUE, pii, name, SOURCE)
+        for pii, names in json.loads(_rendered("pii_masks")).items()
+        for name in names
+        if name != WHOLE
+    }
+
+
 def without_parts() -> frozenset[str]:
     """Return the masks that leave no part of a personal value."""
     return frozenset(json.loads(_rendered("masks_without_parts")))
@@ -104,8 +125,9 @@ def pseudonyms(value: str, pii: str, source: str, pads: str) -> list[str]:
 def _rendered(macro: str, *arguments: str) -> str:
     environment = jinja2.Environment(autoescape=False)
     environment.globals["return"] = json.dumps
-    macros = environment.from_string("\n".join((MACROS / name).read_text() for name in FILES)).module
-    return str(getattr(macros, macro)(*arguments))
+    texts = [(MACROS / name).read_text() for name in FILES]
+    # Of two macros of a name the last counts.
+    return str(getattr(environment.from_string("\n".join([*texts, _OTHERS.get()])).module, macro)(*arguments))
 
 
 def _tree(sql: str) -> exp.Expr:

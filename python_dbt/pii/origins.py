@@ -27,7 +27,7 @@ class Origin:
 
 def origins(manifest: DbtManifest) -> dict[str, dict[str, Origin]]:
     """Return the origins of columns by the unique id of their node, without nodes that cannot be followed."""
-    near, far = by_value(manifest, _as_itself), by_value(manifest, _as_classified)
+    near, far = by_value(manifest, _as_itself), by_value(manifest, as_classified)
     by_node: dict[str, dict[str, Origin]] = {}
     for unique_id in near.keys() & far.keys():
         parents = dict(near[unique_id].columns)
@@ -73,7 +73,7 @@ def _as_itself(node: Node, relation: Relation) -> Relation:
     return Relation(tuple((name, frozenset({Flow(f"{table_name(node)}.{name}", pii)})) for name, _ in relation.columns))
 
 
-def _as_classified(node: Node, relation: Relation) -> Relation:
+def as_classified(node: Node, relation: Relation) -> Relation:
     """Start at sources and seeds, and give the flows of a staging column the class that its yml declares."""
     if node.resource_type in ("source", "seed"):
         return _as_itself(node, relation)

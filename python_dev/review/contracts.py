@@ -1,16 +1,21 @@
 """What a change does to what readers rely on: columns, keys, grain, tests, descriptions, personal data."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
-from python_dbt.pii import check, declared, proof
+from python_dbt.pii import check, declared, masks, proof
+from python_dbt.pii.flows import LANDED, RESTRICTED, STAGING, Flows
 from python_dbt.pii.masks import AS_IS
+from python_dbt.pii.origins import as_classified, by_value
 
 Severity = Literal["note", "look", "breaking"]
 # In the order in which a report shows them.
 SEVERITIES: tuple[Severity, ...] = ("breaking", "look", "note")
+# By name of node, column and class: how the class reaches the column.
+Paths = dict[tuple[str, str, str], set[str]]
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
             unsorted.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
         elif old and old.resource_type == "test":
             unsorted.append(Finding("look", old.name, "test removed"))
+        elif new and new.resource_type == "test":
+            unsorted.append(Finding("note", new.name, "test added"))
         elif new and new.resource_type in REFERENCED:
             unsorted += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
     return sorted(unsorted, key=lambda finding: (SEVERITIES.index(finding.severity), finding.object, finding.message))
@@ -71,6 +78,11 @@ def _contract(old: Node, new: Node, key_before: str, key_after: str) -> Iterator
         yield from _files(old, new)
     if old.grain != new.grain:
         yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')
+    elif old.description != new.description:
+        yield Finding("note", new.name, "description changes")
+    shared = [name for name in old.columns if name in new.columns]
+    if described := [name for name in shared if old.columns[name].description != new.columns[name].description]:
+        yield Finding("note", new.name, f"description of {', '.join(described)} changes")
     was_enforced, is_enforced = (bool((node.config.get("contract") or {}).get("enforced")) for node in (old, new))
     if was_enforced and not is_enforced:
         yield Finding(severity, new.name, "contract no longer enforced")
@@ -114,47 +126,134 @@ def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
             yield Finding("look", f"{new.name}.{name}", "column without description")
 
 
-def _personal_data(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
-    """Yield leaks that are new, and classified columns that reach a readable column for the first time, or no more."""
-    if (before.nodes, before.sources) == (after.nodes, after.sources):
-        return
-    lineages = [proof.resolve(manifest) for manifest in (before, after)]
-    known = {issue.message for issue in check.issues_of(lineages[0])}
-    # By the classes before the change, too: a class that is removed hides what leaks.
-    formerly = proof.resolve(declared.with_former_classes(*lineages))
-    new_issues = {issue.message for issue in (*check.issues_of(lineages[1]), *proof.leaks(formerly))}
-    yield from (Finding("breaking", "personal data", message) for message in new_issues - known)
-    for node, name, _ in lineages[1].staging_columns():
+def _personal_data(before: DbtManifest, after: DbtManifest) -> list[Finding]:
+    """Return leaks that are new, changed masks, and classes that reach other readable columns, or by weaker masks."""
+    if (before.nodes, before.sources, _macros(before)) == (after.nodes, after.sources, _macros(after)):
+        return []
+    with masks.rendered_by(_macros(before)):
+        former, old, rendered = proof.resolve(before), _paths(before), masks.rendered()
+        known = {issue.message for issue in check.issues_of(former)}
+    with masks.rendered_by(_macros(after)):
+        lineage, new = proof.resolve(after), _paths(after)
+        # By the classes before the change, too: a class that is removed hides what leaks.
+        formerly = proof.resolve(declared.with_former_classes(former, lineage))
+        issues = {issue.message for issue in (*check.issues_of(lineage), *proof.leaks(formerly))} - known
+        return [
+            *(Finding("breaking", "personal data", message) for message in issues),
+            *_classes(formerly, lineage),
+            *_changed_masks(after, {mask for mask, _ in rendered.items() ^ masks.rendered().items()}),
+            *_flows(old, new, {node.name for node in after.nodes.values()}),
+        ]
+
+
+def _macros(manifest: DbtManifest) -> list[str]:
+    """Return the text of the macros that render masks."""
+    files = {f"macros/pii/{name}" for name in masks.FILES}
+    return [macro.macro_sql for _, macro in sorted(manifest.macros.items()) if macro.original_file_path in files]
+
+
+def _classes(formerly: proof.Lineage, lineage: proof.Lineage) -> Iterator[Finding]:
+    for node, name, _ in lineage.staging_columns():
         was, pii = (one.column_meta(name).get("pii") for one in (formerly.manifest.nodes[node.unique_id], node))
         if was != pii:
             is_leak = pii in (None, AS_IS)
             message = f"{'leak: ' if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
             yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
-    old, new = map(_paths, lineages)
-    for name in new:
-        for column, pii, mask in sorted(new[name] - old.get(name, set())):
-            yield Finding("look", f"{name}.{column}", f"{pii} reaches it, {mask}")
-        for column, pii, mask in sorted(old.get(name, set()) - new[name]):
-            yield Finding("note", f"{name}.{column}", f"{pii} no longer reaches it, {mask}")
+
+
+def _changed_masks(manifest: DbtManifest, changed: set[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield the tables that hold what another mask has made: those that dbt refuses to build without a full refresh."""
+    classes, names = {pii for pii, _ in changed}, {name for _, name in changed}
+    stale = []
+    for node in manifest.models:
+        masked = [name for name in manifest.ancestors(node.unique_id) if _schema(manifest, name) == "masked"]
+        staging = [name for name in manifest.ancestors(*masked) if _schema(manifest, name) == STAGING]
+        behind = {column.meta.get("pii") for name in staging for column in manifest.nodes[name].columns.values()}
+        if node.materialized == "incremental" and behind & classes:
+            stale.append(node.name)
+    if changed:
+        what = "pseudonyms" if "pseudonym" in names else ", ".join(sorted(names))
+        message = (
+            f"{what} change, of {', '.join(sorted(classes))}: full refresh of {', '.join(sorted(stale)) or 'nothing'}"
+        )
+        yield Finding("look", "masks", message)
+
+
+def _schema(manifest: DbtManifest, unique_id: str) -> str:
+    return manifest.nodes[unique_id].schema if unique_id in manifest.nodes else ""
+
+
+def _flows(old: Paths, new: Paths, names: set[str]) -> Iterator[Finding]:
+    """Yield by node and class the columns with other masks than before; of removed nodes none."""
+    changes: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    for node, column, pii in sorted(old.keys() | new.keys()):
+        was, now = (tuple(sorted(paths.get((node, column, pii), ()))) for paths in (old, new))
+        if was != now and node in names:
+            changes[node, pii, was, now].append(column)
+    for (node, pii, was, now), columns in changes.items():
+        is_one = len(columns) == 1
+        where, it = f"{node}.{columns[0]}" if is_one else node, "it" if is_one else ", ".join(columns)
+        if not now:
+            yield Finding("note", where, f"{pii} no longer reaches {it}, {' and '.join(was)}")
+        elif not was:
+            yield Finding("look", where, f"{pii} reaches {it}, {' and '.join(now)}")
+        elif not {*now} <= {*was}:
+            is_weaker = bool({*now} - {*was} - {f"masked as {name}" for name in masks.without_parts()})
+            weaker = "weaker: " if is_weaker else ""
+            yield Finding("look", where, f"{weaker}{pii} reaches {it} {' and '.join(now)}, was {' and '.join(was)}")
 
 
 def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
-    """Return by readable node the columns that no class reaches on any side, not even masked."""
+    """Return by readable node the columns that on no side hold a class, not even masked, or a subject's id.
+
+    Of a node with such an id, quasi-identifiers are not among them either: beside it they tell about a person.
+    """
     impersonal: dict[str, set[str]] = {}
     for side in sides:
+        fields = {name: {flow.column for flow in flows} for name, flows in _by_value(side).items()}
+        subjects = {field for source in side.landed for field in _subjects(source)}
+        quasi = {
+            field
+            for (node, name), of_column in fields.items()
+            if side.nodes[node].schema == STAGING and side.nodes[node].column_meta(name).get(declared.QUASI)
+            for field in of_column
+        }
         for node, relation in proof.resolve(side).readable():
-            columns = {column for column, flows in relation.columns if not flows}
-            impersonal[node.name] = columns & impersonal.get(node.name, columns)
+            reached = {name: fields.get((node.unique_id, name), set()) for name, _ in relation.columns}
+            of_subjects = {
+                name for name in reached if reached[name] & subjects or node.column_meta(name).get("subjects")
+            }
+            hidden = quasi if of_subjects else set()
+            columns = {name for name, flows in relation.columns if not flows and not reached[name] & hidden}
+            impersonal[node.name] = (columns - of_subjects) & impersonal.get(node.name, columns)
     return impersonal
 
 
-def _paths(lineage: proof.Lineage) -> dict[str, set[tuple[str, str, str]]]:
-    """Return by readable node the columns that a class reaches, the class, and how."""
-    return {
-        node.name: {
-            (column, flow.pii, f"masked as {flow.mask}" if flow.mask else "raw")
-            for column, flows in relation.columns
-            for flow in flows
-        }
-        for node, relation in lineage.readable()
-    }
+def _subjects(source: Node) -> Iterator[str]:
+    """Yield the fields of a source table that hold the id of a person."""
+    for of_kind in source.meta.get("subjects", {}).values():
+        for name in of_kind["columns"] if isinstance(of_kind, dict) else of_kind:
+            yield f"{source.table}.{name}".lower()
+
+
+def is_measure(name: str, key: Collection[str]) -> bool:
+    """Return whether a sum of a column can mean something: of numbers that identify it does not."""
+    return name not in key and not name.endswith(("_id", "_key"))
+
+
+def _by_value(manifest: DbtManifest) -> dict[tuple[str, str], Flows]:
+    """Return what columns hold, without what decides on rows, by unique id of their node and name."""
+    relations = by_value(manifest, as_classified)
+    nodes = [name for name in relations if name in manifest.nodes]
+    return {(name, column): flows for name in nodes for column, flows in relations[name].columns}
+
+
+def _paths(manifest: DbtManifest) -> Paths:
+    """Return how classes reach the columns of readable nodes by value, not by what decides on rows."""
+    paths: Paths = defaultdict(set)
+    for (unique_id, column), flows in _by_value(manifest).items():
+        node = manifest.nodes[unique_id]
+        for flow in flows if node.schema not in RESTRICTED else ():
+            if flow.pii not in (AS_IS, LANDED):
+                paths[node.name, column, flow.pii].add(f"masked as {flow.mask}" if flow.mask else "raw")
+    return paths

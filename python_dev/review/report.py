@@ -26,6 +26,8 @@ EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}
 # What a comment of a pull request holds with ease.
 MARKDOWN_BYTES = 20_000
 LISTED = 30
+# How many names a reason has, and how many breaking findings are reasons.
+NAMED = 5
 ACCEPT = "review-accept"
 ACCEPTED = re.compile(r"(\w+(?:\.\w+)?) rows<=(\d+(?:\.\d+)?)(%?) (\S.*)")
 
@@ -90,8 +92,8 @@ class Review:
 
     `tables` are the tables and weeks that could change, equal ones included. `drift` is what differs between the tables
     of the lake and those that the code before the change makes of the same input: the change is not the reason.
-    `tests` are those that answer otherwise, with both answers; `sql` is that of changed nodes, and `costs` those of
-    tables that were built, before and after.
+    `exposures` have the names of the changed and affected nodes behind them. `tests` are those that answer otherwise,
+    with both answers; `sql` is that of changed nodes, and `costs` those of tables that were built, before and after.
     """
 
     base: str
@@ -101,7 +103,7 @@ class Review:
     findings: list[Finding]
     names: dict[str, str]
     edges: list[tuple[str, str]]
-    exposures: list[str]
+    exposures: dict[str, list[str]]
     tables: list[TableReport] = field(default_factory=list)
     drift: list[TableReport] = field(default_factory=list)
     tests: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -112,8 +114,51 @@ class Review:
 
     @property
     def differing(self) -> list[TableReport]:
-        """The tables and weeks that change, those of which most changes first."""
-        return sorted((table for table in self.tables if not table.change.is_equal), key=_share, reverse=True)
+        """The tables and weeks that change: those of changed nodes, then what they reach, each by its share of rows."""
+        steps = self._steps()
+        return sorted(
+            (table for table in self.tables if not table.change.is_equal),
+            key=lambda table: (steps.get(table.node, len(steps)), -_share(table)),
+        )
+
+    def _steps(self) -> dict[str, int]:
+        """Return by name of a node how far it is from code that changed."""
+        steps = dict.fromkeys(self.listed([*self.scope.added, *self.scope.own]), 0)
+        waiting = [*steps]
+        for name in waiting:
+            reached = [child for parent, child in self.edges if parent == name and child not in steps]
+            steps |= dict.fromkeys(reached, steps[name] + 1)
+            waiting += reached
+        return steps
+
+    @property
+    def affected(self) -> list[str]:
+        """The exposures whose tables differ; without data those that can."""
+        differing = {table.node for table in self.differing} | {*self.not_compared}
+        differing |= {*self.listed([*self.scope.added, *self.scope.removed])}
+        is_affected = {
+            label: self.is_static or not differing.isdisjoint(names) for label, names in dict(self.exposures).items()
+        }
+        return sorted(label for label in is_affected if is_affected[label])
+
+    def severe(self, *severities: str) -> list[Finding]:
+        """Return the findings of some severities."""
+        return [finding for finding in self.findings if finding.severity in severities]
+
+    @property
+    def reasons(self) -> list[str]:
+        """What the verdict follows from, one line each."""
+        breaking = [f"{finding.object}: {finding.message}" for finding in self.severe("breaking")]
+        counted = {
+            "more findings are breaking": [finding.object for finding in self.severe("breaking")[NAMED:]],
+            "to look at": [finding.object for finding in self.severe("look")],
+            "tests with another answer": [*self.tests],
+            "not compared": [*self.not_compared],
+            "tables or weeks of files change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
+            "hooks with other code": self.scope.hooks,
+            "nodes with other code": self.listed(self.scope.own) if self.is_static else [],
+        }
+        return breaking[:NAMED] + [f"{len(names)} {what}: {_few(names)}" for what, names in counted.items() if names]
 
     @property
     def accepted(self) -> dict[str, str]:
@@ -180,6 +225,12 @@ def phrase(table: TableReport) -> str:
     return f"{', '.join(phrases)}{of_rows}" if phrases else "equal"
 
 
+def _few(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    unique = list(dict.fromkeys(names))
+    return ", ".join(unique[:NAMED]) + (f" and {len(unique) - NAMED} more" if len(unique) > NAMED else "")
+
+
 def _share(table: TableReport) -> float:
     """Return the share of rows that change, above 1 if columns do."""
     change = table.change
@@ -187,9 +238,9 @@ def _share(table: TableReport) -> float:
 
 
 def percent(table: TableReport) -> list[str]:
-    """Return by how much the sums of a week change, of numbers that do."""
+    """Return by how much the sums of a week change, of numbers that do, those of money first."""
     changes = []
-    for column, total in table.totals.items():
+    for column, total in sorted(table.totals.items(), key=lambda entry: "." not in entry[1]):
         difference = table.change.columns[column].total if column in table.change.columns else None
         if difference and float(difference):
             share = f" ({float(difference) / float(total):+.2%})" if float(total) else ""

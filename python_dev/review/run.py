@@ -29,7 +29,7 @@ from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt import run as dbt
-from python_dbt.compile import compiled_manifest
+from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import contracts, cost, scope
@@ -45,6 +45,8 @@ FORK = "review"
 BEFORE, AFTER = "before", "after"
 # What dbt reports of a node.
 NOT_BUILT = ("error", "skipped")
+# What both sides are made of.
+REVIEWED = (*(f"{name}/" for name in (*COPIED, "macros")), "dbt_project.yml", *scope.SETTINGS)
 OF_THE_MOMENT = "its rows depend on when or how tables were built"
 
 
@@ -84,8 +86,9 @@ def review(
                 after = scope.side(compiled[1].result(), project.directory)
             except UserError as error:
                 broken = [Finding("breaking", "the changed project", error.message), *_unmade(before.manifest, project)]
-                return Review(commit, project.commit() or "unknown", is_static, scope.ReviewScope(), broken, {}, [], [])
+                return Review(commit, project.commit() or "unknown", is_static, scope.ReviewScope(), broken, {}, [], {})
             of_code = _of_code(before, after, commit, project, is_static)
+            of_code = replace(of_code, findings=[*of_code.findings, *_not_reviewed(project, commit)])
             has_work = any(_selected(of_code, one.manifest) or _tests(of_code, one.manifest) for one in (before, after))
             if is_static or settings is None or not has_work:
                 return of_code
@@ -133,10 +136,13 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
         for name in contracts.differing(*checksums)
         if (test := before.manifest.unit_tests.get(name))
     ]
-    affected = [
-        Finding("note", nodes[name].name, f"made of what changes, and not compared: {OF_THE_MOMENT}")
-        for name in compared.affected
-        if _is_of_the_moment(nodes[name])
+    built = {name for name in {*compared.changed, *compared.affected} if nodes[name].resource_type in REFERENCED}
+    stale = [nodes[name].name for name in sorted(built - compared.own) if _is_of_the_moment(nodes[name])]
+    affected = [Finding("note", ", ".join(stale), f"made of what changes, and not compared: {OF_THE_MOMENT}")]
+    stored = [
+        Finding("note", nodes[name].name, reason)
+        for name, reason in compared.changed.items()
+        if name in built and reason.startswith(scope.CONFIG)
     ]
     settings = [
         Finding("look", name, "changed: it is for all nodes, and what it does to them is not compared")
@@ -147,7 +153,11 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
         change=project.commit() or "unknown",
         is_static=is_static,
         scope=compared,
-        findings=[*contracts.findings(before.manifest, after.manifest), *tests, *settings, *affected],
+        findings=[
+            *contracts.findings(before.manifest, after.manifest),
+            *(*tests, *settings, *stored),
+            *(affected if stale else ()),
+        ],
         names={unique_id: node.name for unique_id, node in {**nodes, **unit_tests}.items()},
         edges=[
             (nodes[parent].name, nodes[name].name)
@@ -155,21 +165,35 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
             for parent in nodes[name].parents
             if parent in reached and nodes[name].resource_type in REFERENCED
         ],
-        exposures=sorted(
-            exposure.label or exposure.name
+        exposures={
+            exposure.label or exposure.name: [nodes[name].name for name in exposure.parents if name in reached]
             for exposure in {**before.manifest.exposures, **after.manifest.exposures}.values()
             if reached & {*exposure.parents}
-        ),
+        },
         sql={
             nodes[name].name: (_compiled(before, name), _compiled(after, name))
             for name in sorted(reached - {*compared.affected})
         },
         not_compared={
             nodes[name].name: OF_THE_MOMENT
-            for name in sorted({*compared.changed, *compared.added})
+            for name in sorted(compared.own)
             if not is_static and nodes[name].resource_type in REFERENCED and _is_of_the_moment(nodes[name])
         },
     )
+
+
+def _not_reviewed(project: Project, commit: str) -> Iterator[Finding]:
+    """Yield the folders with changed files that no part of a review reads."""
+    listed = (
+        _git(project, "diff", "--name-only", "--relative", "-z", commit),
+        _git(project, "ls-files", "-oz", "--exclude-standard"),
+    )
+    files = {file for names in listed for file in names.decode().split("\0") if file}
+    others = sorted(file for file in files if not file.startswith(REVIEWED))
+    if others:
+        folders = ", ".join(dict.fromkeys(file.partition("/")[0] for file in others))
+        count = f"{len(others)} file{'s' * (len(others) > 1)}"
+        yield Finding("note", f"{folders} changed", f"{count}, not reviewed here")
 
 
 def _compiled(side: Side, name: str) -> str:

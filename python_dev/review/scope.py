@@ -28,6 +28,7 @@ OF_THE_RUN = {
 }
 # It hashes what masks render: what they do to rows is in compiled SQL.
 NOT_FOLLOWED = "mask_versions"
+CONFIG = "config "
 # Reasons that are not the node's: those of all nodes, and of all that read what is declared.
 BY_DBT, BY_GRAPH = "which dbt calls by itself", "what is declared of nodes that its macros read"
 
@@ -185,7 +186,7 @@ def _config(old: Node, new: Node) -> str:
         return "its file"
     before, after = ({name: value for name, value in one.config.items() if name not in NOT_BUILT} for one in (old, new))
     if changed := differing(before, after):
-        return ", ".join(f"config {name} {before.get(name)} becomes {after.get(name)}" for name in changed)
+        return ", ".join(f"{CONFIG}{name} {before.get(name)} becomes {after.get(name)}" for name in changed)
     return "its arguments" if old.test_arguments != new.test_arguments else ""
 
 

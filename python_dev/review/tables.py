@@ -67,10 +67,11 @@ class Comparison:
             part = (str(node.partition_by), week) if week else None
             change = data.compare(before, after, key, self.scratch, part, impersonal if self.with_samples else ())
             totals = data.totals(before, self.scratch, part) if part and not change.is_equal else {}
-            # A sum of values of persons may be the value of one.
+            # A sum of values of persons may be the value of one; of ids it means nothing.
+            summed = {name for name in impersonal if contracts.is_measure(name, key)}
             columns = {
-                name: column if name in impersonal else replace(column, total=None)
+                name: column if name in summed else replace(column, total=None)
                 for name, column in change.columns.items()
             }
-            totals = {name: total for name, total in totals.items() if name in impersonal}
+            totals = {name: total for name, total in totals.items() if name in summed}
             yield TableReport(node.name, replace(change, columns=columns), week, totals)

@@ -57,6 +57,7 @@ def columns(side, name, others):
                 ("look", "fct_trades.bare", "column without description"),
                 ("look", "fct_trades.new", "column added"),
                 ("look", "fct_trades.price", "promises not_null"),
+                ("note", "fct_trades", "description of price changes"),
             ],
         ),
         (
@@ -64,7 +65,14 @@ def columns(side, name, others):
             {"trade_key": None},
             [("look", "int_trades_deduplicated.trade_key", "column removed")],
         ),
-        (EXPORT, {"order_id": Column("bigint", "Order.")}, [("breaking", ORDER_ID, "no longer promises not_null")]),
+        (
+            EXPORT,
+            {"order_id": Column("bigint", "Order.")},
+            [
+                ("breaking", ORDER_ID, "no longer promises not_null"),
+                ("note", EXPORT, "description of order_id changes"),
+            ],
+        ),
         (EXPORT, {"order_id": None}, [("breaking", ORDER_ID, "column removed")]),
         (EXPORT, {"new": NEW}, [ADDED]),
     ],

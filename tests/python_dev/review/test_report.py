@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from python_common.errors import UserError
+from python_dev.review import scope
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost
 from python_dev.review.data import ColumnDifference, TableChange
@@ -25,7 +26,7 @@ WEEK = TableReport(
 def review(**fields):
     empty = {
         "base": "abc", "change": "def-dirty", "is_static": False, "scope": ReviewScope(), "findings": [], "names": {},
-        "edges": [], "exposures": [],
+        "edges": [], "exposures": {},
     }  # fmt: skip
     return Review(**{**empty, **fields})
 
@@ -53,30 +54,69 @@ def test_the_verdict_is_the_worst_of_what_was_found(fields, verdict):
     assert f"# Review: {verdict}" in markdown(review(**fields))
 
 
-def test_the_report_begins_with_who_is_affected_and_by_how_much():
+def test_the_report_begins_with_the_reasons_of_its_verdict():
     text = markdown(
         review(
             scope=ReviewScope(changed=CHANGED),
             names={"model.shop.sales": "sales"},
             edges=[("sales", "exp_sales")],
-            exposures=["Weekly sales (CSV)"],
+            exposures={"Weekly sales (CSV)": ["exp_sales"], "Weekly stock (CSV)": ["equal"]},
             tables=[WEEK, TableReport("sales", TableChange(9, 10, added=1)), TableReport("equal", TableChange())],
             tests={"unique_sales_id": ("pass", "fail")},
+            findings=[
+                Finding("breaking", "sales.city", "column removed"),
+                Finding("look", "sales.town", "column added"),
+                Finding("note", "sales", "description changes"),
+            ],
         )
     )
-    for part in (
+    lines = (
+        "- sales.city: column removed\n",
+        "- 1 to look at: sales.town\n",
+        "- 1 tests with another answer: unique_sales_id\n",
+        "- 2 tables or weeks of files change: sales, exp_sales 2026-W45\n",
         "2 of 3 tables and weeks that could change do.",
-        "- Weekly sales (CSV)\n",
-        "- 2026-W45 exp_sales: 3 changed of 844 rows, amount +1.50 (+0.02%)\n",
+        "- **breaking** sales.city: column removed\n",
         "- unique_sales_id: pass becomes fail\n",
         "| sales | 9 | 10 | 1 | 0 | 0 |",
+        "- Weekly sales (CSV)\n",
+        "- 2026-W45 exp_sales: 3 changed of 844 rows, amount +1.50 (+0.02%); changed: amount 3 (0.4%)\n",
+        "- sales: description changes\n",
+        "<details>",
         "- sales: SQL\n",
         "    sales --> exp_sales\n",
         "- equal\n",
-    ):
-        assert part in text
-    assert text.index("Who is affected") < text.index("Tables that change") < text.index("<details>")
+    )
+    places = [text.index(line) for line in lines]
+    assert places == sorted(places)
+    assert "Weekly stock" not in text
     assert "\n\n\n" not in text
+
+
+def test_without_data_each_exposure_behind_the_change_is_affected():
+    exposures = {"Weekly stock (CSV)": ["equal"]}
+    text = markdown(review(is_static=True, exposures=exposures, scope=ReviewScope(changed=CHANGED)))
+    assert "- Weekly stock (CSV)\n" in text
+    assert "- 1 nodes with other code: model.shop.sales\n" in text
+
+
+def test_changed_tables_come_before_what_they_reach():
+    equal_share = [TableReport(name, TableChange(9, 9, changed=9)) for name in ("ops_figures", "exported", "joined")]
+    reviewed = review(
+        scope=ReviewScope(changed={**CHANGED, "model.shop.ops_figures": scope.BY_GRAPH}),
+        names={"model.shop.sales": "sales", "model.shop.ops_figures": "ops_figures"},
+        edges=[("sales", "joined"), ("joined", "exported"), ("joined", "sales")],
+        tables=[*equal_share, TableReport("sales", TableChange(100, 100, changed=1))],
+    )
+    assert [table.node for table in reviewed.differing] == ["sales", "joined", "exported", "ops_figures"]
+
+
+def test_a_finding_links_to_the_sql_of_its_node():
+    found = [Finding("look", "sales.city", "column added"), Finding("note", "other", "removed")]
+    text = page(review(findings=found, sql={"sales": ("select 1", "select 2")}))
+    assert '<a href="#sql-sales">sales.city</a>' in text
+    assert '<details class="row" id="sql-sales">' in text
+    assert "#sql-other" not in text
 
 
 def test_names_and_types_are_no_markup():
@@ -87,7 +127,7 @@ def test_names_and_types_are_no_markup():
                 Finding("look", "sales.tags", "type array<int> becomes map<int,`x`>"),
                 Finding("note", "a", "*b*"),
             ],
-            exposures=["Files\n# Review: clean"],
+            exposures={"Files\n# Review: clean": ["sales"]},
             tables=[TableReport("sales", TableChange(9, 9, changed=2, columns=columns))],
         )
     )
@@ -140,7 +180,7 @@ def test_the_page_shows_both_sides_and_makes_no_request():
     sql = {"sales": ("select id\nfrom a where x < 1", "select id\nfrom a where x < 2")}
     text = page(review(scope=ReviewScope(changed=CHANGED), names={"model.shop.sales": "sales"}, sql=sql, tables=[WEEK]))
     for part in (
-        "2026-W45 exp_sales",
+        "exp_sales 2026-W45",
         "3 changed of 844 rows, amount +1.50 (+0.02%)",
         "amount: 3 changed, sum 1.50",
         "NULLs +1",
@@ -148,7 +188,7 @@ def test_the_page_shows_both_sides_and_makes_no_request():
         assert part in text
     assert "x&nbsp;&lt;&nbsp;" in text
     assert "http" not in text
-    assert "<script>alert" not in page(review(exposures=["<script>alert(1)</script>"]))
+    assert "<script>alert" not in page(review(is_static=True, exposures={"<script>alert(1)</script>": []}))
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def repeated_amounts(least: int) -> int:
 
 def test_a_change_of_format_builds_nothing_and_needs_no_lake(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork, "create", interrupted)
-    shop.edit("models/sold.sql", "landed", "raw_sales")
+    shop.edit("models/sold.sql", "with landed", "WITH  landed")
     shop.edit("models/totals.sql", "select sold.week", "-- per week\nSELECT   sold.week")
     result = shop.review(is_static=True)
     assert result.verdict == "clean"
@@ -212,7 +212,7 @@ def test_the_effect_is_as_counted_in_plain_python(shop: Shop, tmp_path: Path) ->
     [week] = [table for table in result.tables if table.week == "2026-W46"]
     sums = [sum(amount for _, amount, _, _ in rows_of("2026-W46", least=least)) for least in (0, 10)]
     assert (week.totals["amount"], week.change.columns["amount"].total) == (str(sums[0]), str(sums[1] - sums[0]))
-    assert (result.verdict, result.exposures) == ("look", ["Weekly sales (CSV)"])
+    assert (result.verdict, result.affected) == ("look", ["Weekly sales (CSV)"])
     assert (result.drift, result.not_compared) == ([], {})
     repeated = [repeated_amounts(least) for least in (0, 10)]
     assert result.tests == {"unique_sold_amount": (f"warn {repeated[0]}", f"warn {repeated[1]}")}

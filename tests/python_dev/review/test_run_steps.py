@@ -92,7 +92,9 @@ def test_only_columns_that_no_class_reaches_have_sums(
     [report], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
     columns = report.change.columns
     assert (columns["amount"].total, columns["born"].changed, columns["born"].total) == ("1", 1, None)
-    assert report.totals == ({"id": "3", "amount": "7"} if export else {})
+    # A sum of ids says nothing.
+    assert columns["id"].total is None
+    assert report.totals == ({"amount": "7"} if export else {})
 
 
 def project(directory: Path, **files: str) -> scope.Side:
@@ -133,11 +135,35 @@ def sides_of_change(*others: Node) -> list[scope.Side]:
     return [scope.Side(DbtManifest({node.unique_id: node for node in (one, *others)}), {}) for one in versions]
 
 
+HISTORY = Node("snapshot.shop.history", "snapshot", "history", "marts", materialized="snapshot")
+
+
 def test_a_snapshot_that_is_made_of_what_changes_is_named() -> None:
-    history = Node("snapshot.shop.history", "snapshot", "history", "marts", parents=[SALES.unique_id])
+    history = replace(HISTORY, parents=[SALES.unique_id])
     of_code = job._of_code(*sides_of_change(history), "abc", Project(Path(), {}), is_static=False)
     assert ("note", "history") in {(finding.severity, finding.object) for finding in of_code.findings}
     assert of_code.not_compared == {}
+
+
+@pytest.mark.parametrize(
+    ("history", "not_compared"),
+    [([], []), ([HISTORY], []), ([replace(HISTORY, compiled_code="select 2")], ["history"])],
+    ids=["added", "as it was", "changed"],
+)
+def test_only_a_change_of_its_own_makes_a_snapshot_undecided(history: list[Node], not_compared: list[str]) -> None:
+    before = scope.Side(DbtManifest({node.unique_id: node for node in (SALES, *history)}), {})
+    after = scope.Side(DbtManifest({node.unique_id: node for node in (SALES, HISTORY)}), {})
+    of_code = job._of_code(before, after, "abc", Project(Path(), {}), is_static=False)
+    assert [*of_code.not_compared] == not_compared
+
+
+@pytest.mark.parametrize("config", [{"partition_by": "week"}, {"materialized": "view"}, {"tblproperties": {"a": "b"}}])
+def test_another_layout_is_named_though_no_row_changes(config: dict[str, object]) -> None:
+    sides = [scope.Side(DbtManifest({SALES.unique_id: replace(SALES, config=one)}), {}) for one in ({}, config)]
+    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
+    [(name, value)] = config.items()
+    assert of_code.findings == [Finding("note", "sales", f"config {name} None becomes {value}")]
+    assert of_code.verdict == "clean"
 
 
 def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
@@ -212,6 +238,22 @@ def repository(tmp_path: Path) -> Project:
     git(directory, "add", "--all")
     git(directory, "commit", "--message", "First")
     return Project(directory, {**os.environ})
+
+
+def test_changed_files_that_no_review_reads_are_named_in_one_line(repository: Project) -> None:
+    files = ("python_ingest/batch.py", "python_ingest/new.py", "docs/a b.md", "models/sales.sql", "conf/other.conf")
+    for file in files:
+        (repository.directory / file).parent.mkdir(exist_ok=True)
+        (repository.directory / file).write_text("first")
+    git(repository.directory, "add", "--all")
+    git(repository.directory, "commit", "--message", "Second")
+    (repository.directory / "README.md").write_text("not committed")
+    [finding] = job._not_reviewed(repository, "HEAD~1")
+    folders = "README.md, conf, docs, python_ingest"
+    assert finding == Finding("note", f"{folders} changed", "5 files, not reviewed here")
+    git(repository.directory, "add", "--all")
+    git(repository.directory, "commit", "--message", "Third")
+    assert [*job._not_reviewed(repository, "HEAD")] == []
 
 
 @pytest.mark.parametrize("is_repository", [True, False])
@@ -317,7 +359,7 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
     fields: dict[str, Any], text: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
-    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "edges": [], "exposures": []}
+    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "edges": [], "exposures": {}}
     reviewed = Review("abc", "def", False, **{**empty, **fields})
     monkeypatch.setattr(command, "run_review", lambda *_: reviewed)
     monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)
