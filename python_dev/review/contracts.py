@@ -1,7 +1,7 @@
 """What a change does to what readers rely on: columns, keys, grain, tests, descriptions, personal data."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,9 @@ from python_dbt.pii.origins import as_classified, by_value
 Severity = Literal["note", "look", "breaking"]
 # In the order in which a report shows them.
 SEVERITIES: tuple[Severity, ...] = ("breaking", "look", "note")
+LEAK = "leak: "
+# How many names a line has.
+NAMED = 5
 # By name of node, column and class: how the class reaches the column.
 Paths = dict[tuple[str, str, str], set[str]]
 
@@ -44,7 +47,22 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
             unsorted.append(Finding("note", new.name, "test added"))
         elif new and new.resource_type in REFERENCED:
             unsorted += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
-    return sorted(unsorted, key=lambda finding: (SEVERITIES.index(finding.severity), finding.object, finding.message))
+    return sorted(
+        unsorted,
+        # A class that is gone is the reason of what leaks.
+        key=lambda finding: (
+            SEVERITIES.index(finding.severity),
+            not finding.message.startswith(LEAK),
+            finding.object,
+            finding.message,
+        ),
+    )
+
+
+def few(names: Iterable[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    unique = list(dict.fromkeys(names))
+    return ", ".join(unique[:NAMED]) + (f" and {len(unique) - NAMED} more" if len(unique) > NAMED else "")
 
 
 def differing(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -157,7 +175,7 @@ def _classes(formerly: proof.Lineage, lineage: proof.Lineage) -> Iterator[Findin
         was, pii = (one.column_meta(name).get("pii") for one in (formerly.manifest.nodes[node.unique_id], node))
         if was != pii:
             is_leak = pii in (None, AS_IS)
-            message = f"{'leak: ' if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
+            message = f"{LEAK if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
             yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
 
 
@@ -192,7 +210,7 @@ def _flows(old: Paths, new: Paths, names: set[str]) -> Iterator[Finding]:
             changes[node, pii, was, now].append(column)
     for (node, pii, was, now), columns in changes.items():
         is_one = len(columns) == 1
-        where, it = f"{node}.{columns[0]}" if is_one else node, "it" if is_one else ", ".join(columns)
+        where, it = f"{node}.{columns[0]}" if is_one else node, "it" if is_one else few(columns)
         if not now:
             yield Finding("note", where, f"{pii} no longer reaches {it}, {' and '.join(was)}")
         elif not was:

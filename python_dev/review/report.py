@@ -16,18 +16,16 @@ from markupsafe import Markup
 
 from python_common import private_files
 from python_common.errors import UserError
-from python_dev.review.contracts import Finding
+from python_dev.review.contracts import NAMED, Finding, few
 from python_dev.review.cost import Cost
 from python_dev.review.data import TableChange
-from python_dev.review.scope import ReviewScope
+from python_dev.review.scope import BY_DBT, ReviewScope
 
 VERSION = 1
 EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}
 # What a comment of a pull request holds with ease.
 MARKDOWN_BYTES = 20_000
 LISTED = 30
-# How many names a reason has, and how many breaking findings are reasons.
-NAMED = 5
 ACCEPT = "review-accept"
 ACCEPTED = re.compile(r"(\w+(?:\.\w+)?) rows<=(\d+(?:\.\d+)?)(%?) (\S.*)")
 
@@ -148,17 +146,19 @@ class Review:
     @property
     def reasons(self) -> list[str]:
         """What the verdict follows from, one line each."""
-        breaking = [f"{finding.object}: {finding.message}" for finding in self.severe("breaking")]
-        counted = {
-            "more findings are breaking": [finding.object for finding in self.severe("breaking")[NAMED:]],
+        by_dbt = {reason for reason in self.scope.changed.values() if reason.endswith(BY_DBT)}
+        names = {
+            "also breaking": [finding.object for finding in self.severe("breaking")[NAMED:]],
             "to look at": [finding.object for finding in self.severe("look")],
-            "tests with another answer": [*self.tests],
-            "not compared": [*self.not_compared],
-            "tables or weeks of files change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
+            "tests with another answer": self.tests,
+            "not compared": self.not_compared,
+            "tables and weeks that change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
             "hooks with other code": self.scope.hooks,
-            "nodes with other code": self.listed(self.scope.own) if self.is_static else [],
+            "other code": sorted(self.listed(self.scope.own)) if self.is_static else [],
+            "other macros": sorted(by_dbt) if self.is_static else [],
         }
-        return breaking[:NAMED] + [f"{len(names)} {what}: {_few(names)}" for what, names in counted.items() if names]
+        breaking = [f"{finding.object}: {finding.message}" for finding in self.severe("breaking")[:NAMED]]
+        return breaking + [f"{what}: {few(named)}" for what, named in names.items() if named]
 
     @property
     def accepted(self) -> dict[str, str]:
@@ -223,12 +223,6 @@ def phrase(table: TableReport) -> str:
     phrases += [f"column {column} only {side}" for side, columns in change.missing.items() for column in columns]
     of_rows = f" of {change.rows_before:,} rows" if change.rows_before is not None else ""
     return f"{', '.join(phrases)}{of_rows}" if phrases else "equal"
-
-
-def _few(names: Iterable[str]) -> str:
-    """Return the first names, and how many more there are."""
-    unique = list(dict.fromkeys(names))
-    return ", ".join(unique[:NAMED]) + (f" and {len(unique) - NAMED} more" if len(unique) > NAMED else "")
 
 
 def _share(table: TableReport) -> float:

@@ -36,6 +36,7 @@ from python_dev.review import contracts, cost, scope
 from python_dev.review.canonical import is_volatile
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost
+from python_dev.review.profile import profiles
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
 from python_dev.review.tables import STORED_VIEWS, Comparison, is_compared_view
@@ -128,7 +129,7 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
     tests = [
         Finding("look", nodes[name].name, f"test changed: {reason}")
         for name, reason in compared.changed.items()
-        if nodes[name].resource_type == "test"
+        if nodes[name].resource_type == "test" and name in compared.own
     ]
     checksums = ({name: test.checksum for name, test in side.manifest.unit_tests.items()} for side in (before, after))
     tests += [
@@ -138,12 +139,12 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
     ]
     built = {name for name in {*compared.changed, *compared.affected} if nodes[name].resource_type in REFERENCED}
     stale = [nodes[name].name for name in sorted(built - compared.own) if _is_of_the_moment(nodes[name])]
-    affected = [Finding("note", ", ".join(stale), f"made of what changes, and not compared: {OF_THE_MOMENT}")]
-    stored = [
-        Finding("note", nodes[name].name, reason)
-        for name, reason in compared.changed.items()
-        if name in built and reason.startswith(scope.CONFIG)
-    ]
+    affected = [Finding("note", contracts.few(stale), f"made of what changes, and not compared: {OF_THE_MOMENT}")]
+    layouts: dict[str, list[str]] = {}
+    for name in sorted(built & compared.changed.keys()):
+        if compared.changed[name].startswith(scope.CONFIG):
+            layouts.setdefault(compared.changed[name], []).append(nodes[name].name)
+    stored = [Finding("note", contracts.few(names), reason) for reason, names in layouts.items()]
     settings = [
         Finding("look", name, "changed: it is for all nodes, and what it does to them is not compared")
         for name in contracts.differing(before.settings, after.settings)
@@ -280,8 +281,9 @@ def _of_data(
     before, after = (fork_catalog.opened(made.settings, name) for name in (BEFORE, AFTER))
     log.info("comparing tables")
     impersonal = contracts.impersonal_columns(*(side.manifest for side in sides))
-    effect = Comparison(sides[1].manifest, weeks, made.directory / "rows", impersonal, with_samples)
-    drift = Comparison(sides[0].manifest, weeks, made.directory / "rows", impersonal)
+    rows = made.directory / "rows"
+    effect = Comparison(sides[1].manifest, weeks, rows, impersonal, with_samples, sides[0].manifest)
+    drift = Comparison(sides[0].manifest, weeks, rows, impersonal)
     # Of an added node there is nothing before, and of a removed one nothing after.
     ids_before = {node.unique_id for node in chosen[0]}
     # It failed, or something that it is made of.
@@ -301,6 +303,7 @@ def _of_data(
             *_failures(issues, known, of_code.names),
             *_plans(judged, costs, failed, with_costs),
             *of_code.findings,
+            *profiles(chosen[1], (sides[0].manifest, sides[1].manifest), (before, after), rows, impersonal),
             *(
                 Finding("note", name, f"not run: of {', '.join(behind)}, {OF_THE_MOMENT}")
                 for name, behind in sorted(unknown.items())

@@ -28,28 +28,34 @@ def is_compared_view(node: Node, manifest: DbtManifest) -> bool:
     )
 
 
+def stored_name(node: Node, manifest: DbtManifest) -> str:
+    """Return the name of the table that has the rows of a node, '' of a view by the tables that are made of it."""
+    if is_compared_view(node, manifest):
+        return f"{STORED_VIEWS}.{node.name}"
+    return "" if node.materialized == "view" else node.table
+
+
 @dataclass
 class Comparison:
-    """Compares the tables of two catalogs, by the nodes of a manifest."""
+    """Compares the tables of two catalogs, by the nodes of a manifest; `former` is that of the first, if it differs."""
 
     manifest: DbtManifest
     weeks: Sequence[IsoWeek]
     scratch: Path
     impersonal: Mapping[str, set[str]]
     with_samples: bool = False
+    former: DbtManifest | None = None
     not_compared: dict[str, str] = field(default_factory=dict)
 
     def tables(self, nodes: Iterable[Node], before: Catalog, after: Catalog) -> list[TableReport]:
         """Return what differs, of exported tables by week. What cannot be compared is in `not_compared`."""
         reports: list[TableReport] = []
         for node in nodes:
-            name = node.table
-            if is_compared_view(node, self.manifest):
-                name = f"{STORED_VIEWS}.{node.name}"
-            elif node.materialized == "view":
-                # The tables that are made of it are compared.
+            manifests = self.former or self.manifest, self.manifest
+            names = [stored_name(one.nodes.get(node.unique_id, node), one) for one in manifests]
+            if "" in names:
                 continue
-            tables = [load_table(catalog, name) for catalog in (before, after)]
+            tables = [load_table(catalog, name) for catalog, name in zip((before, after), names, strict=True)]
             if tables[0] is None or tables[1] is None:
                 side = "on both sides of" if tables == [None, None] else "after" if tables[0] else "before"
                 self.not_compared[node.name] = f"no rows of it are stored {side} the change"

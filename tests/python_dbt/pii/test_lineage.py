@@ -192,6 +192,13 @@ def test_what_shows_no_value_is_let_through(clean: str) -> None:
     assert not raw(CLEAN[clean])
 
 
+@pytest.mark.parametrize("how", ["select distinct * from a", "select * from a union select * from a"])
+def test_equal_rows_that_go_show_no_masked_value_but_a_raw_one(how: str) -> None:
+    for value, classes in ((EMAIL_TOKEN, set()), ("email", {"email"})):
+        counted = follow(f"with a as (select country, {value} as v {PEOPLE}) select count(*) as n from ({how})", TABLES)
+        assert {flow.pii for flow in counted.flat().columns[0][1]} == classes
+
+
 @pytest.mark.parametrize("strange", UNSUPPORTED)
 def test_what_cannot_be_followed_is_not_guessed_at(strange: str) -> None:
     with pytest.raises(UnsupportedSql):

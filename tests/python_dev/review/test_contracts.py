@@ -8,6 +8,7 @@ from python_dbt.manifest import Column, Constraint, DbtManifest, Hook
 from python_dbt.pii import masks, proof
 from python_dbt.pii.flows import RESTRICTED, STAGING
 from python_dbt.pii.masks import AS_IS
+from python_dev.review import contracts
 from python_dev.review.contracts import findings, impersonal_columns, key
 
 EXPORT = "exp_weekly__product_sales"
@@ -234,6 +235,69 @@ def test_a_class_that_reaches_another_column_is_listed(side):
     column = f"{EXPORT}.customer_name_masked"
     assert ("note", column, "person_name no longer reaches it, masked as initials") in entries(before, after)
     assert ("look", column, "person_name reaches it, masked as initials") in entries(after, before)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ({}, {"a": "pseudonym"}, ("look", "m.a", "email reaches it, masked as pseudonym")),
+        ({"a": "pseudonym"}, {}, ("note", "m.a", "email no longer reaches it, masked as pseudonym")),
+        ({}, dict.fromkeys("ab", "pseudonym"), ("look", "m", "email reaches a, b, masked as pseudonym")),
+        (
+            {"a": "pseudonym"},
+            {"a": "initials"},
+            ("look", "m.a", "weaker: email reaches it masked as initials, was masked as pseudonym"),
+        ),
+        (
+            {"a": "initials"},
+            {"a": "pseudonym"},
+            ("look", "m.a", "email reaches it masked as pseudonym, was masked as initials"),
+        ),
+        ({"a": "pseudonym"}, {"a": "pseudonym"}, None),
+    ],
+)
+def test_only_paths_that_are_new_gone_or_weaker_are_named(was, now, expected):
+    old, new = ({("m", name, "email"): {f"masked as {mask}"} for name, mask in one.items()} for one in (was, now))
+    found = [(one.severity, one.object, one.message) for one in contracts._flows(old, new, {"m"})]
+    assert found == ([expected] if expected else [])
+
+
+def test_another_mask_names_what_a_full_refresh_must_build(side):
+    """Its paths stay: the code before the change is followed with the masks before it."""
+    old, new = "'$1***')", "'$1****')"
+    macros = {name: replace(one, macro_sql=one.macro_sql.replace(old, new)) for name, one in side.macros.items()}
+    nodes = {
+        name: replace(node, compiled_code=(node.compiled_code or "").replace(old, new))
+        for name, node in side.manifest.nodes.items()
+    }
+    tables = "exp_weekly__product_sales, fct_customers_rolling_30d, fct_product_sales"
+    after = replace(side.manifest, macros={**side.manifest.macros, **macros}, nodes=nodes)
+    assert entries(side.manifest, after) == [
+        ("look", "masks", f"initials change, of person_name: full refresh of {tables}")
+    ]
+
+
+@pytest.mark.parametrize("name", ["fct_order_lines", "fct_order_lines_excluded", "dim_products_all_channels"])
+def test_a_union_of_distinct_rows_is_no_other_path_of_a_person(side, name):
+    node = side.manifest.named(name)
+    assert "union all" in node.compiled_code
+    other = replace(node, compiled_code=node.compiled_code.replace("union all", "union"))
+    assert entries(side.manifest, changed(side.manifest, other)) == []
+
+
+def test_a_subject_and_what_is_beside_it_are_in_no_sample(side):
+    columns = impersonal_columns(side.manifest)["fct_product_sales"]
+    assert {"total_amount", "quantity", "product_name", "order_item_id"} <= columns
+    assert not {"customer_id", "shipping_city", "billing_state"} & columns
+
+
+def test_an_added_test_and_another_description_are_notes(side):
+    node = side.manifest.named("fct_trades")
+    assert of_node(side, "fct_trades", description=f"{node.description} More.") == [
+        ("note", "fct_trades", "description changes")
+    ]
+    test = next(node for node in side.manifest.nodes.values() if node.test_name == "unique")
+    assert entries(DbtManifest(), DbtManifest({test.unique_id: test})) == [("note", test.name, "test added")]
 
 
 def test_a_column_that_a_class_reaches_masked_is_in_no_sample(side):

@@ -341,6 +341,17 @@ def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tm
     assert comparison.not_compared == {"sales": "no rows of it are stored on both sides of the change"}
 
 
+def test_a_table_that_becomes_a_view_is_compared_with_its_rows(sides: list[SqlCatalog], tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2]})
+    for catalog, name in zip(sides, ("marts.sales", "lakehouse_review.sales"), strict=True):
+        catalog.create_namespace_if_not_exists("lakehouse_review")
+        catalog.create_table(name, rows.schema).append(rows)
+    former, manifest = (DbtManifest({node.unique_id: node}) for node in (SALES, VIEW))
+    comparison = Comparison(manifest, [], tmp_path, {}, former=former)
+    assert [report.change.is_equal for report in comparison.tables([VIEW], *sides)] == [True]
+    assert comparison.not_compared == {}
+
+
 LOOK = TableReport("sales", TableChange(9, 9, changed=1))
 
 
