@@ -173,7 +173,7 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
         },
         sql={
             nodes[name].name: (_compiled(before, name), _compiled(after, name))
-            for name in sorted(reached - {*compared.affected})
+            for name in sorted({*compared.own, *compared.added, *compared.removed})
         },
         not_compared={
             nodes[name].name: OF_THE_MOMENT
