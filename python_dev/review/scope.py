@@ -53,14 +53,13 @@ class ReviewScope:
     """What a change can change, by unique ids.
 
     `changed` are nodes with other code, with the reason; `affected` those that are made of them, of added nodes or of
-    other sources; `same` those with another text that means the same. `hooks` are names of hooks with other code.
+    other sources; `hooks` names of hooks with other code.
     """
 
     changed: dict[str, str] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     affected: list[str] = field(default_factory=list)
-    same: list[str] = field(default_factory=list)
     hooks: list[str] = field(default_factory=list)
 
     @property
@@ -92,8 +91,6 @@ def compare(before: Side, after: Side) -> ReviewScope:
             scope.hooks.append(new[unique_id].name)
         elif reason:
             scope.changed[unique_id] = reason
-        elif old[unique_id].raw_code != new[unique_id].raw_code:
-            scope.same.append(unique_id)
     sources = before.manifest.sources.keys() | after.manifest.sources.keys()
     roots = {*scope.changed, *scope.added, *scope.removed, *sources & {*difference.declared}}
     for unique_id, node in sorted(new.items()):
@@ -110,9 +107,9 @@ class _Difference:
         # One call graph: a macro has the text and the calls of both sides.
         self.macros = {**before.macros, **after.macros}
         for name, one in before.macros.items():
-            text, calls = (f"{one.macro_sql}\n{self.macros[name].macro_sql}", [*one.macros, *self.macros[name].macros])
-            has_stand_in = one.has_stand_in or self.macros[name].has_stand_in
-            self.macros[name] = replace(one, macro_sql=text, macros=calls, has_stand_in=has_stand_in)
+            two = self.macros[name]
+            text, has_stand_in = f"{one.macro_sql}\n{two.macro_sql}", one.has_stand_in or two.has_stand_in
+            self.macros[name] = replace(two, macro_sql=text, macros=one.macros + two.macros, has_stand_in=has_stand_in)
         old, new = ({name: macro.macro_sql for name, macro in side.macros.items()} for side in (before, after))
         self.changed = {
             name for name in differing(old, new) if not is_same_template(old.get(name, ""), new.get(name, ""))
@@ -184,10 +181,19 @@ def _config(old: Node, new: Node) -> str:
     """Return what differs in what rows, or how they are stored, follow from."""
     if old.resource_type == "seed" and old.checksum != new.checksum:
         return "its file"
-    before, after = ({name: value for name, value in one.config.items() if name not in NOT_BUILT} for one in (old, new))
+    before, after = (
+        {name: value for key, entry in one.config.items() for name, value in _flat(key, entry)} for one in (old, new)
+    )
     if changed := differing(before, after):
         return ", ".join(f"{CONFIG}{name} {before.get(name)} becomes {after.get(name)}" for name in changed)
     return "its arguments" if old.test_arguments != new.test_arguments else ""
+
+
+def _flat(key: str, entry: Any) -> list[tuple[str, Any]]:
+    """Return a config, of a mapping each entry, without those that are not built."""
+    if key in NOT_BUILT:
+        return []
+    return [(f"{key}.{name}", value) for name, value in entry.items()] if isinstance(entry, dict) else [(key, entry)]
 
 
 def _listed(phrase: str, unique_ids: Iterable[str]) -> str:

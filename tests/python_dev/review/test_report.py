@@ -35,7 +35,6 @@ def review(**fields):
     ("fields", "verdict"),
     [
         ({}, "clean"),
-        ({"scope": ReviewScope(same=["model.shop.sales"])}, "clean"),
         ({"scope": ReviewScope(changed=CHANGED), "tables": [TableReport("sales", TableChange())]}, "clean"),
         ({"scope": ReviewScope(changed=CHANGED), "is_static": True}, "look"),
         ({"scope": ReviewScope(hooks=["on-run-end-0"])}, "look"),
