@@ -9,6 +9,7 @@ from functools import cache
 
 import jinja2
 import sqlglot
+from jinja2.environment import TemplateModule
 from sqlglot import exp
 
 from python_common.config.environment import PROJECT_ROOT
@@ -123,11 +124,15 @@ def pseudonyms(value: str, pii: str, source: str, pads: str) -> list[str]:
 
 
 def _rendered(macro: str, *arguments: str) -> str:
+    return str(getattr(_module(_OTHERS.get()), macro)(*arguments))
+
+
+@cache
+def _module(others: str) -> TemplateModule:
     environment = jinja2.Environment(autoescape=False)
     environment.globals["return"] = json.dumps
-    texts = [(MACROS / name).read_text() for name in FILES]
     # Of two macros of a name the last counts.
-    return str(getattr(environment.from_string("\n".join([*texts, _OTHERS.get()])).module, macro)(*arguments))
+    return environment.from_string("\n".join([*((MACROS / name).read_text() for name in FILES), others])).module
 
 
 def _tree(sql: str) -> exp.Expr:

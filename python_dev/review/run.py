@@ -145,6 +145,7 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
         if compared.changed[name].startswith(scope.CONFIG):
             layouts.setdefault(compared.changed[name], []).append(nodes[name].name)
     stored = [Finding("note", contracts.few(names), reason) for reason, names in layouts.items()]
+    stored += [Finding("note", name, "macro changed, which no node calls") for name in compared.uncalled]
     settings = [
         Finding("look", name, "changed: it is for all nodes, and what it does to them is not compared")
         for name in contracts.differing(before.settings, after.settings)

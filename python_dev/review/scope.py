@@ -53,7 +53,7 @@ class ReviewScope:
     """What a change can change, by unique ids.
 
     `changed` are nodes with other code, with the reason; `affected` those that are made of them, of added nodes or of
-    other sources; `hooks` names of hooks with other code.
+    other sources; `hooks` names of hooks with other code, and `uncalled` of other macros that nothing calls.
     """
 
     changed: dict[str, str] = field(default_factory=dict)
@@ -61,6 +61,7 @@ class ReviewScope:
     removed: list[str] = field(default_factory=list)
     affected: list[str] = field(default_factory=list)
     hooks: list[str] = field(default_factory=list)
+    uncalled: list[str] = field(default_factory=list)
 
     @property
     def reached(self) -> set[str]:
@@ -91,6 +92,7 @@ def compare(before: Side, after: Side) -> ReviewScope:
             scope.hooks.append(new[unique_id].name)
         elif reason:
             scope.changed[unique_id] = reason
+    scope.uncalled.extend(sorted(name.rpartition(".")[2] for name in difference.changed - difference.effective))
     sources = before.manifest.sources.keys() | after.manifest.sources.keys()
     roots = {*scope.changed, *scope.added, *scope.removed, *sources & {*difference.declared}}
     for unique_id, node in sorted(new.items()):
@@ -114,6 +116,7 @@ class _Difference:
         self.changed = {
             name for name in differing(old, new) if not is_same_template(old.get(name, ""), new.get(name, ""))
         }
+        self.effective: set[str] = set()
         self.names = {name: jinja_names(macro.macro_sql) for name, macro in self.macros.items()}
         direct = {name for name, one in self.macros.items() if one.has_stand_in or self.names[name] & OF_THE_RUN}
         self.of_the_run = {name for name in self.macros if direct & self.called(name)}
@@ -138,6 +141,8 @@ class _Difference:
         # dbt does not note what a node calls in a call block.
         named = (name for name, macro in self.macros.items() if macro.name in words)
         calls = self.called(*old.macros, *new.macros, *named)
+        by_dbt = self._called_by_dbt(new.materialized)
+        self.effective |= calls | by_dbt
         at_run_time = self.called(*calls & self.of_the_run)
         texts = [old.raw_code, new.raw_code, *(self.macros[name].macro_sql for name in calls)]
         variables = self.variables & {word for text in texts for word in re.findall(r"\w+", text)}
@@ -152,7 +157,7 @@ class _Difference:
         is_declared = (self.declared and "graph" in read) or (old.unique_id in self.declared and "model" in read)
         reasons = (
             _config(old, new),
-            _listed("{}, " + BY_DBT, self.changed & self._called_by_dbt(new.materialized)),
+            _listed("{}, " + BY_DBT, self.changed & by_dbt),
             _listed("{}, whose SQL a run decides on", self.changed & at_run_time),
             _listed("variable {}", variables),
             "" if is_same else _listed("SQL, by {}", self.changed & calls) or "SQL",

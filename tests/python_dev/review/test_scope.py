@@ -104,6 +104,13 @@ def test_a_helper_of_what_a_run_decides_on_changes_its_callers(side):
     assert {*diff.changed.values()} == {"monday, whose SQL a run decides on"}
 
 
+@pytest.mark.parametrize(("macro", "uncalled"), [("text_rules", ["text_rules"]), ("masked", []), ("tag_tested", [])])
+def test_a_macro_that_no_node_or_hook_calls_is_named(side, macro, uncalled):
+    [text] = [one.macro_sql for one in side.macros.values() if one.name == macro]
+    diff = scope.compare(side, changed(side, macro, macro_sql=text.replace("%}", "%}{% set x = 1 %}", 1)))
+    assert diff.uncalled == uncalled
+
+
 def test_an_added_model_changes_only_what_reads_all_models(side):
     node = replace(side.manifest.named("fct_trades"), unique_id="model.retail_lakehouse.new", name="new")
     manifest = replace(side.manifest, nodes={**side.manifest.nodes, node.unique_id: node})
