@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from python_common import private_files
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest, Node, load
 
@@ -23,6 +24,8 @@ STAND_INS = "sqlfluff:templater:jinja:macros"
 ASKS_A_WAREHOUSE = re.compile(r"\brun_query\b|\badapter\.")
 MACRO = re.compile(r"{%-?\s*macro\s+(\w+)")
 ORIGINAL = "original_"
+# By what dbt calls the file of a parsed project.
+PARSED = "partial_parse.msgpack"
 HOOKS = ("on-run-start", "on-run-end")
 COPIED = ("models", "seeds", "snapshots", "tests/data")
 
@@ -33,11 +36,21 @@ class NotCompiled(UserError):
     parsed = DbtManifest({}, {}, {})
 
 
-def compiled_manifest(project: Path) -> DbtManifest:
-    """Return the manifest of a dbt project, compiled; a NotCompiled quotes dbt if it cannot."""
+def compiled_manifest(project: Path, cache: Path | None = None, state: str = "") -> DbtManifest:
+    """Return the manifest of a dbt project, compiled; a NotCompiled quotes dbt if it cannot.
+
+    In the directory `cache` dbt finds the project as parsed last, and parses what differs. It also keeps the manifest
+    of the last `state` of a project that has a name: for that one dbt does not run.
+    """
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
         operations, replaced = _copy(project, copy)
+        file, parsed = copy / "target" / "manifest.json", copy / "target" / PARSED
+        if cache and state and (cache / f"{state}.json").is_file():
+            return _completed(load(cache / f"{state}.json"), operations, replaced)
+        if cache and (cache / PARSED).is_file():
+            parsed.parent.mkdir()
+            shutil.copy(cache / PARSED, parsed)
         finished = subprocess.run(
             [
                 Path(sys.executable).with_name("dbt"),
@@ -51,7 +64,6 @@ def compiled_manifest(project: Path) -> DbtManifest:
             text=True,
             check=False,
         )
-        file = copy / "target" / "manifest.json"
         if finished.returncode:
             error = NotCompiled(
                 f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
@@ -59,7 +71,17 @@ def compiled_manifest(project: Path) -> DbtManifest:
             )
             error.parsed = load(file) if file.is_file() else error.parsed
             raise error
-        manifest = load(file)
+        if cache:
+            private_files.write(cache / PARSED, parsed.read_bytes())
+        if cache and state:
+            for former in cache.glob("*.json"):
+                former.unlink(missing_ok=True)
+            private_files.write(cache / f"{state}.json", file.read_bytes())
+        return _completed(load(file), operations, replaced)
+
+
+def _completed(manifest: DbtManifest, operations: list[Node], replaced: set[str]) -> DbtManifest:
+    """Add the project's hooks, and the originals of replaced macros."""
     manifest.nodes.update((operation.unique_id, operation) for operation in operations)
     macros = {macro.name: unique_id for unique_id, macro in manifest.macros.items()}
     for name in replaced:
