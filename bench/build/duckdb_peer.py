@@ -4,18 +4,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import sqlglot
 from pyiceberg.catalog import Catalog
-from sqlglot import exp
 
 from bench.export.work import Figures
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings
 from python_dbt.project import Project
+from python_dev.review.duckdb_sql import MACROS, NeedsSpark, translate
 from python_export.csv.snapshot_rows import whole_files
 
 # As much as the Thrift server's heap, and two cores. Without an order of rows it needs less memory.
@@ -25,8 +23,9 @@ LIMITS: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": False,
 }
 SLOW_SECONDS = 10
-# Spark's functions that DuckDB lacks. Sums that do not fit are errors in DuckDB; the data has none.
-MACROS = "safe_add(a, b) as a + b", "safe_multiply(a, b) as a * b", "try_sum(a) as sum(a)"
+# DuckDB's name of the database in which it builds.
+DATABASE = "peer"
+PADS = "spark_catalog.default.pii_pads"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,9 @@ def build(settings: Settings, directory: Path) -> Figures:
     """
     catalog = load_catalog(settings)
     nodes = list(_nodes(Project(PROJECT_ROOT, environment())))
-    database = duckdb.connect(directory / "peer.duckdb", config={**LIMITS, "temp_directory": str(directory / "temp")})
+    database = duckdb.connect(
+        directory / f"{DATABASE}.duckdb", config={**LIMITS, "temp_directory": str(directory / "temp")}
+    )
     database.execute("set timezone = 'UTC'; set enable_progress_bar = false")
     _prepare(database, catalog, Path(settings.needed("pii_key_file")))
     for schema in {node.relation.partition(".")[0] for node in nodes}:
@@ -87,40 +88,25 @@ def _count(database: duckdb.DuckDBPyConnection, relation: str) -> int:
 
 def _nodes(project: Project) -> Iterator[Node]:
     """Yield the models and tests of the last dbt command in the order in which they ended."""
-    known = project.manifest().nodes
+    manifest = project.manifest()
+    known = manifest.nodes
+    tables = {node.table: f"{DATABASE}.{node.table}" for node in (*known.values(), *manifest.sources.values())}
     for result in project.results()["results"]:
         node = known.get(result["unique_id"])
         if node is None or node.resource_type not in ("model", "test"):
             continue
-        sql = _in_duckdb(result["compiled_code"])
+        try:
+            sql = translate(result["compiled_code"], {**tables, PADS: PADS})
+        except NeedsSpark as reason:
+            print(f"DuckDB cannot run {node.name}: {reason}", flush=True)
+            continue
         kind = {"test": "test", "view": "view"}.get(node.materialized, "table")
         yield Node(node.name, kind, node.table, sql, result["failures"] or 0)
 
 
-def _in_duckdb(sql: str) -> str:
-    """Translate Spark's SQL: sqlglot does, but for what is here."""
-    return str(sqlglot.parse_one(sql, dialect="spark").transform(_portable).sql("duckdb"))
-
-
-def _portable(node: Any) -> Any:
-    if isinstance(node, exp.Pad):
-        node.set("this", exp.cast(node.this, "text"))
-    elif isinstance(node, exp.GenerateSeries) and not node.args.get("step") and node.args["start"].is_type("date"):
-        node.set("step", exp.Interval(this=exp.Literal.string("1"), unit=exp.var("day")))
-    elif isinstance(node, exp.Mode):
-        # Whichever of equally frequent values.
-        node.set("deterministic", None)
-    elif isinstance(node, exp.Anonymous) and node.name.lower() == "xxhash64":
-        node.set("this", "hash")
-    elif isinstance(node, exp.Extract) and node.name.lower() == "dayofweek_iso":
-        node.set("this", exp.var("isodow"))
-    return node
-
-
 def _prepare(database: duckdb.DuckDBPyConnection, catalog: Catalog, key_file: Path) -> None:
     """Make macros, the masking key's table, and views of the Parquet files of bronze tables and seeds."""
-    for macro in MACROS:
-        database.execute(f"create macro {macro}")
+    database.execute(MACROS.read_text())
     key = key_file.read_text().strip()
     database.execute("attach ':memory:' as spark_catalog")
     database.execute('create schema spark_catalog."default"')
