@@ -5,7 +5,7 @@ of all other files rows with equal hashes on both sides are paired off, and what
 equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several times count as often.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,7 @@ def compare(
             return TableChange()
     arrow = [schema_to_pyarrow(table.schema(), include_field_ids=False) for table in tables]
     types = [{column.name: column.type for column in schema} for schema in arrow]
-    of_one_side = zip(SIDES, (types[0].items() - types[1].items(), types[1].items() - types[0].items()), strict=True)
-    missing = {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
+    missing = _missing(*types)
     rows_before, rows_after = (scan.count() for scan in scans)
     change = TableChange(rows_before, rows_after, missing=missing)
     common = [column for column in types[1] if column in types[0]]
@@ -104,6 +103,23 @@ def compare(
         for side, table, its_tasks in zip(SIDES, tables, tasks, strict=True):
             _load(database, side, table, list(its_tasks.values()), part, common)
         return _differences(database, change, common, key, sampled)
+
+
+def compare_relations(database: duckdb.DuckDBPyConnection, before: str, after: str, key: Sequence[str]) -> TableChange:
+    """Compare two relations of DuckDB, in a database of its own that is detached in the end."""
+    cursor = database.cursor()
+    types = [_types(cursor, relation) for relation in (before, after)]
+    rows_before, rows_after = (one_row(cursor, f"select count(*) from {relation}")[0] for relation in (before, after))
+    common = [column for column in types[1] if column in types[0]]
+    change = TableChange(rows_before, rows_after, missing=_missing(*types))
+    cursor.execute("attach ':memory:' as comparison; use comparison")
+    try:
+        for side, relation, of_side in zip(SIDES, (before, after), types, strict=True):
+            hashed = _hashed(common, {column for column in common if "(" in of_side[column] or "[" in of_side[column]})
+            cursor.execute(f"create view {side} as select {hashed} from {relation}")
+        return _differences(cursor, change, common, key, ())
+    finally:
+        cursor.execute("use memory; detach comparison")
 
 
 def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
@@ -132,9 +148,7 @@ def _load(
     """Name the rows of some files, with a hash of each: a view of files that DuckDB can read by itself, or a table."""
     schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
     is_nested = {field.name: pa.types.is_nested(field.type) for field in schema}
-    cells = list(map(name, columns))
-    # Equal hashes of NULL and an empty list have different texts.
-    cells += [f"cast({name(column)} as varchar)" for column in columns if is_nested[column]]
+    hashed = _hashed(columns, {column for column in columns if is_nested[column]})
     files = None if any(is_nested.values()) else whole_files(tasks)
     if files:
         types = database.from_arrow(schema.empty_table()).types
@@ -150,10 +164,20 @@ def _load(
         )
         rows, relation = "reader", "table"
     where = f"{name(part[0])} = {text(part[1])}" if part else "true"
-    listed = ", ".join(map(name, columns))
-    database.execute(
-        f"create {relation} {side} as select {listed}, hash({', '.join(cells)}) as row_hash from {rows} where {where}"
-    )
+    database.execute(f"create {relation} {side} as select {hashed} from {rows} where {where}")
+
+
+def _hashed(columns: Sequence[str], nested: Collection[str]) -> str:
+    """Return a list of columns, with the hash of all their cells."""
+    # Equal hashes of NULL and an empty list have different texts.
+    cells = [*map(name, columns), *(f"cast({name(column)} as varchar)" for column in columns if column in nested)]
+    return f"{', '.join(map(name, columns))}, hash({', '.join(cells)}) as row_hash"
+
+
+def _missing(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return the columns and types of one side alone, by side."""
+    of_one_side = zip(SIDES, (before.items() - after.items(), after.items() - before.items()), strict=True)
+    return {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
 
 
 def _differences(

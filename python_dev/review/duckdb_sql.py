@@ -97,8 +97,9 @@ def translate(sql: str, tables: Mapping[str, str], are_bounds_open: bool = False
     for node in reversed([*tree.walk()]):
         is_refused = REFUSED_FORMS.get(type(node))
         if type(node).__name__ not in COMPARED or (is_refused and is_refused(node)):
-            name = node.name if isinstance(node, exp.Anonymous) else node.key
-            raise NeedsSpark(f"{'this form of ' * bool(is_refused)}{name} was not compared with Spark's")
+            form = f"this form of {node.key}" if is_refused else node.key
+            name = node.name if isinstance(node, exp.Anonymous) else form
+            raise NeedsSpark(f"{name} was not compared with Spark's")
         if isinstance(node, exp.Table) and node.db:
             _place(node, tables)
         elif rule := RULES.get(type(node)):

@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 
 from python_common import private_files
 from python_common.catalog.catalog import load_table
-from python_common.config.environment import home, read_env_file
+from python_common.config.environment import changed_environment, home, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import Issue, UserError
 from python_common.locks.lock import locked
@@ -32,7 +32,7 @@ from python_dbt import run as dbt
 from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.project import Project
-from python_dev.review import contracts, cost, scope
+from python_dev.review import contracts, cost, quick, scope
 from python_dev.review.canonical import is_volatile
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost
@@ -59,12 +59,14 @@ def review(
     is_static: bool,
     with_samples: bool = False,
     with_costs: bool = False,
+    is_quick: bool = False,
 ) -> Review:
     """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
 
     Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
-    a build of both sides in full; plans only of what the change decides on. Code alone needs no settings. A change that
-    does not compile is breaking. Raises a UserError if the code before it cannot be compiled.
+    a build of both sides in full; plans only of what the change decides on. A quick review needs the sample data, and
+    neither settings nor does code alone. A change that does not compile is breaking. Raises a UserError if the code
+    before it cannot be compiled.
     """
     commit = _git(project, "merge-base", base, "HEAD").decode().strip()
     scratch = home() / "review"
@@ -80,8 +82,12 @@ def review(
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(old)  # noqa: S202
             directories = (old, project.directory)
-            with ThreadPoolExecutor() as pool:
-                compiled = [pool.submit(compiled_manifest, directory) for directory in directories]
+            of_sample = {"LAKEHOUSE_WEEKS": quick.weeks()} if is_quick else {}
+            with changed_environment(of_sample), ThreadPoolExecutor() as pool:
+                cache = quick.cache(commit) if is_quick else ()
+                compiled = [pool.submit(compiled_manifest, directories[0], *cache)]
+                compiled.append(pool.submit(compiled_manifest, directories[1], *cache[:1]))
+                built = quick.build(compiled[0].result(), old) if is_quick else None
             before = scope.side(compiled[0].result(), old)
             try:
                 after = scope.side(compiled[1].result(), project.directory)
@@ -90,6 +96,9 @@ def review(
                 return Review(commit, project.commit() or "unknown", is_static, scope.ReviewScope(), broken, {}, [], {})
             of_code = _of_code(before, after, commit, project, is_static)
             of_code = replace(of_code, findings=[*of_code.findings, *_not_reviewed(project, commit)])
+            if built:
+                tests = [_tests(of_code, one.manifest) for one in (before, after)]
+                return quick.review(of_code, *built, quick.Places(after.manifest, project.directory), tests)
             has_work = any(_selected(of_code, one.manifest) or _tests(of_code, one.manifest) for one in (before, after))
             if is_static or settings is None or not has_work:
                 return of_code

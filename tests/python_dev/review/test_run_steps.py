@@ -29,6 +29,7 @@ from python_dev.review import scope
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost
 from python_dev.review.data import TableChange
+from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
 from python_dev.review.tables import Comparison
 from tests.support.small_project import git
@@ -389,7 +390,15 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
     arguments = ["--accept", str(tmp_path / "pull-request")] if text else []
     ended = CliRunner().invoke(command.app, ["--static", *arguments])
     assert (ended.exit_code, isinstance(ended.exception, UserError)) == (code, code == 1)
+    monkeypatch.setattr(command, "run_review", lambda *_: QuickReview(**vars(reviewed)))
+    quick = CliRunner().invoke(command.app, ["--quick", *arguments])
+    assert (quick.exit_code, "run the full review before merging" in quick.output) == (code, code == 0)
     if code == 1:
         assert not former.exists()
     else:
         assert former.read_text().startswith("<!-- lakehouse review -->")
+
+
+def test_a_quick_review_has_no_option_of_a_lake() -> None:
+    for option in ("--static", "--samples", "--cost"):
+        assert CliRunner().invoke(command.app, ["--quick", option]).exit_code == 2

@@ -1,0 +1,257 @@
+"""A quick review of a few models by hand, on rows that a test writes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from python_common.errors import UserError
+from python_dbt.manifest import Column, DbtManifest, Macro, Node
+from python_dbt.project import Project
+from python_dev.review import quick, report, run, scope
+from python_dev.review.quick import QuickReview
+from python_dev.review.report import Review
+from python_dev.review.scope import Side
+from tests.support.small_project import copy_project, git
+
+STAGED = "select cast(id as bigint) as id, try_cast(amount as decimal(10, 2)) as amount from bronze.sales"
+SOLD = "select id, sum(amount) as amount from marts.staged where amount > 1 group by id"
+COUNTED = "select count(*) as sales, sum(amount) as amount from marts.sold"
+PARENTS = {"staged": ["source.p.till.sales"], "sold": ["model.p.staged"], "counted": ["model.p.sold"]}
+
+
+@pytest.fixture(autouse=True)
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Landed rows: `id` and `amount` as text, one amount of which is none."""
+    rows = "from (values ('1', '1.50'), ('2', '0.50'), ('3', '7.00'), ('3', 'none')) as rows (id, amount)"
+    duckdb.execute(f"copy (select * {rows}) to '{tmp_path}/bronze.sales.parquet'")
+    (tmp_path / "weeks").write_text("2026-W46\n")
+    monkeypatch.setattr(quick, "SAMPLE", tmp_path)
+    return tmp_path
+
+
+def data_test(name: str, sql: str, *parents: str, **more: object) -> Node:
+    """Return a data test."""
+    return Node(
+        f"test.p.{name}", "test", name, "", compiled_code=sql, parents=[f"model.p.{one}" for one in parents], **more
+    )
+
+
+def unit_test(given: list[dict[str, object]], expected: list[dict[str, object]], **more: object) -> Node:
+    """Return a unit test of `sold`."""
+    inputs = [{"input": "ref('staged')", "rows": given}]
+    return Node(
+        "unit_test.p.sold.adds",
+        "unit_test",
+        "adds",
+        "",
+        parents=["model.p.sold"],
+        given=inputs,
+        expect={"rows": expected},
+        **more,
+    )
+
+
+def project(*tests: Node, **sql: str) -> DbtManifest:
+    """Return a project of three models, with other SQL or further models by name."""
+    models = {"staged": STAGED, "sold": SOLD, "counted": COUNTED} | sql
+    nodes = [
+        Node(
+            f"model.p.{name}", "model", name, "marts", name, package_name="p", raw_code=text, compiled_code=text,
+            parents=PARENTS.get(name, ["model.p.sold"]), materialized="view", config={"materialized": "view"},
+        )
+        for name, text in models.items()
+    ]  # fmt: skip
+    source = Node("source.p.till.sales", "source", "sales", "bronze", identifier="sales", source_name="till")
+    data_tests = [one for one in tests if one.resource_type == "test"]
+    unit_tests = {one.unique_id: one for one in tests if one.resource_type == "unit_test"}
+    return DbtManifest(
+        {one.unique_id: one for one in (*nodes, *data_tests)}, {source.unique_id: source}, unit_tests=unit_tests
+    )
+
+
+def review(before: DbtManifest, after: DbtManifest) -> QuickReview:
+    """Review a change, with all tests of both sides."""
+    compared = scope.compare(Side(before, {}), Side(after, {}))
+    nodes = {**before.nodes, **after.nodes, **before.unit_tests, **after.unit_tests}
+    names = {unique_id: node.name for unique_id, node in nodes.items()}
+    of_code = Review("base", "change", False, compared, [], names, [], [])
+    tests = [
+        [*(one for one in side.nodes.values() if one.resource_type == "test"), *side.unit_tests.values()]
+        for side in (before, after)
+    ]
+    return quick.review(of_code, *quick.build(before, Path()), quick.Places(after, Path()), tests)
+
+
+def messages(result: Review, severity: str) -> dict[str, str]:
+    return {one.object: one.message for one in result.findings if one.severity == severity}
+
+
+def test_a_change_without_effect_is_never_clean() -> None:
+    result = review(project(), project(sold=SOLD.replace("> 1", "> 1.20")))
+    assert result.verdict == "nothing found in 2 models and 0 tests; run the full review before merging"
+    assert report.markdown(result).splitlines()[1] == f"# Review: {result.verdict}"
+    assert [table.node for table in result.tables] == ["counted", "sold"]
+
+
+def test_rows_that_differ_are_counted_where_they_are_read() -> None:
+    result = review(project(), project(sold=SOLD.replace("> 1", "> 2")))
+    assert result.verdict == "look"
+    assert {table.node: (table.change.rows_before, table.change.rows_after) for table in result.differing} == {
+        "sold": (2, 1),
+        "counted": (1, 1),
+    }
+
+
+def test_a_test_with_another_answer_is_named() -> None:
+    many = data_test("many", "select * from marts.counted where sales < 2", "counted")
+    result = review(project(many), project(many, sold=SOLD.replace("> 1", "> 2")))
+    assert (result.verdict, result.tests) == ("breaking", {"many": ("pass", "fail 1")})
+    warned = replace(many, config={"severity": "warn"})
+    result = review(project(warned), project(warned, sold=SOLD.replace("> 1", "> 2")))
+    assert (result.verdict, result.tests) == ("look", {"many": ("pass", "warn 1")})
+
+
+def test_a_unit_test_that_fails_is_breaking() -> None:
+    adds = unit_test(
+        [{"id": 1, "amount": 1.1}, {"id": 1, "amount": 2}, {"id": 2, "amount": 0.2}], [{"id": 1, "amount": 3.1}]
+    )
+    after = project(adds, sold=SOLD.replace("amount > 1", "amount > 1.50"))
+    result = review(project(adds), after)
+    assert (result.verdict, result.tests) == ("breaking", {"adds": ("pass", "fail 2")})
+    assert review(project(adds), project(adds, sold=SOLD.replace("> 1", "> 1.05"))).tested == 1
+
+
+def test_a_unit_test_with_another_context_needs_spark() -> None:
+    changed = SOLD.replace("> 1", "> 1.20")
+    overridden = unit_test([{"id": 1, "amount": 3}], [{"id": 1}], overrides={"vars": {"week": "2026-W01"}})
+    result = review(project(overridden), project(overridden, sold=changed))
+    assert messages(result, "note") == {"adds": "needs Spark: it overrides variables or macros"}
+    before, after = (project(unit_test([], []), sold=sql) for sql in (SOLD, changed))
+    for side in (before, after):
+        side.macros["macro.p.masked"] = Macro("masked", "p", "{% if model.resource_type == 'unit_test' %}")
+        side.nodes["model.p.sold"].macros.append("macro.p.masked")
+    assert messages(review(before, after), "note") == {"adds": "needs Spark: it overrides masked"}
+
+
+def test_a_change_that_only_spark_runs_is_undecided() -> None:
+    result = review(project(), project(sold=SOLD.replace("sum(amount)", "mode(amount)")))
+    assert (result.verdict, report.EXIT_CODES[result.verdict]) == ("undecided", 12)
+    assert result.not_compared == {"sold": "needs Spark: mode was not compared with Spark's"}
+    assert messages(result, "note") == {"counted": "needs Spark: made of sold"}
+
+
+def test_a_config_that_sql_does_not_show_is_undecided() -> None:
+    after = project()
+    sold = after.nodes["model.p.sold"]
+    after.nodes["model.p.sold"] = replace(sold, config={"materialized": "table"}, materialized="table")
+    result = review(project(), after)
+    assert result.not_compared == {"sold": "needs Spark: config materialized view becomes table"}
+
+
+def test_what_only_an_increment_reads_is_undecided() -> None:
+    bounded = SOLD.replace("amount > 1", "id > cast(lakehouse_bound('sales_after', '0') as bigint) and amount > 1")
+    for sql in (bounded, bounded.replace(" and amount > 1", "")):
+        result = review(project(sold=sql), project(sold=sql.replace("id >", "id >=")))
+        assert result.not_compared == {"sold": "needs Spark: it is incremental, and reads other batches or keys"}
+    assert review(project(sold=bounded), project(sold=bounded.replace("> 1", "> 1.20"))).not_compared == {}
+
+
+def test_sql_that_begins_to_fail_is_breaking() -> None:
+    result = review(project(), project(sold=SOLD.replace("amount > 1", "cast(concat('a', id) as bigint) > 1")))
+    assert result.verdict == "breaking"
+    assert messages(result, "breaking") == {"sold": "fails on the sample data (ConversionException)"}
+
+
+def test_sql_that_duckdb_refuses_is_undecided() -> None:
+    for condition in ("price > 1", "amount > true", "tests.amount > 1"):
+        result = review(project(), project(sold=SOLD.replace("amount > 1", condition)))
+        assert (result.verdict, [*result.not_compared]) == ("undecided", ["sold"])
+
+
+def test_what_fails_on_both_sides_is_never_green() -> None:
+    wrong = data_test("wrong", "select * from marts.sold where unknown", "sold")
+    failing = {"extra": "select cast('a' as int) as x from marts.sold"}
+    result = review(project(wrong, **failing), project(wrong, **failing, sold=SOLD.replace("> 1", "> 1.20")))
+    assert {*messages(result, "note")} == {"wrong", "extra"}
+    assert (result.built, result.tested) == (2, 0)
+
+
+def test_a_new_model_that_duckdb_cannot_build_is_undecided() -> None:
+    result = review(project(), project(extra="select explode(array(id, 'a')) as x from marts.sold"))
+    assert [*result.not_compared] == ["extra"]
+
+
+def test_a_masked_column_is_built_with_a_key_of_no_lake() -> None:
+    pads = "(select unhex(substr(split_part(pads.value, ':', 2), 1, 128)) from spark_catalog.default.pii_pads as pads)"
+    masked = f"select id, sha2(concat({pads}, encode(cast(id as string), 'UTF-8')), 256) as masked from marts.staged"
+    result = review(
+        project(sold=masked, counted="select 1 as x"),
+        project(sold=f"{masked} where id > 0", counted="select 2 as x"),
+    )
+    assert {table.node for table in result.differing} == {"counted"}
+
+
+def test_missing_sample_data_names_its_target(sample: Path) -> None:
+    (sample / "weeks").unlink()
+    with pytest.raises(UserError) as raised:
+        quick.weeks()
+    assert "make sample" in str(raised.value)
+
+
+def test_a_table_that_was_not_landed_needs_spark(sample: Path) -> None:
+    (sample / "bronze.sales.parquet").unlink()
+    result = review(project(), project(sold=SOLD.replace("> 1", "> 2")))
+    assert result.not_compared == {"sold": "needs Spark: made of sales"}
+
+
+def test_a_seed_is_read_as_declared(tmp_path: Path) -> None:
+    rates = tmp_path / "rates.csv"
+    rates.write_text("name,rate\nfull,1.50\n,2\n")
+    node = Node(
+        "seed.p.rates",
+        "seed",
+        "rates",
+        "reference",
+        "rates",
+        original_file_path=str(rates),
+        columns={"name": Column("string")},
+        config={"column_types": {"rate": "decimal(4,2)"}},
+    )
+    engine = quick.Engine(tmp_path)
+    places = quick.Places(DbtManifest({node.unique_id: node}), Path())
+    engine.build(places, [node.unique_id])
+    assert engine.run("select name, rate::varchar from before.reference.rates order by rate") == [
+        ("full", "1.50"),
+        (None, "2.00"),
+    ]
+    engine = quick.Engine(tmp_path)
+    engine.build(quick.Places(DbtManifest({node.unique_id: replace(node, config={})}), Path()), [node.unique_id])
+    assert [*engine.reasons.values()] == ["its columns have no declared types"]
+
+
+@pytest.mark.stack
+def test_both_sides_are_compiled_for_the_weeks_of_the_sample(
+    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout of this project that has no landed rows, the one mart that reads none is compared."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    (sample / "weeks").write_text("2001-W01")
+    directory = tmp_path / "project"
+    directory.mkdir()
+    copy_project(directory)
+    git(directory, "init", "--quiet")
+    git(directory, "add", "--all")
+    git(directory, "commit", "--quiet", "--message", "before")
+    for file, old, new in (
+        ("models/marts/dim_dates.sql", "quarter(date_day)", "month(date_day)"),
+        ("models/exports/exp_weekly__order_lines.sql", "where", "where true and"),
+    ):
+        text = (directory / file).read_text()
+        (directory / file).write_text(text.replace(old, new))
+    result = run.review(None, Project(directory, {}), "HEAD", 4, is_static=False, is_quick=True)
+    assert (result.verdict, [table.node for table in result.differing]) == ("undecided", ["dim_dates"])
+    assert [*result.not_compared] == ["exp_weekly__order_lines"]
+    assert all("2001-W01" in sql for sql in result.sql["exp_weekly__order_lines"])
+    assert {file.suffix for file in (tmp_path / "home" / "review-cache").iterdir()} == {".json", ".msgpack"}
