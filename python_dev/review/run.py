@@ -275,9 +275,7 @@ def _of_data(
         if name == BEFORE and not _has_inputs(base, [*nodes, *tests], side.manifest):
             names = [f"+{one.name}" for one in (*nodes, *tests)]
         # The lake is what the code before has made: that build finds most of it unchanged.
-        issues, answers = _built(
-            run, names, [test.name for test in tests], weeks, is_refreshed=with_costs or name == AFTER
-        )
+        issues, answers = _built(run, names, tests, weeks, is_refreshed=with_costs or name == AFTER)
         runs.append(([*issues, *_store_views(run, side.manifest, nodes)], answers))
         fork_catalog.remember(made.directory, name)
         if name == BEFORE:
@@ -388,19 +386,23 @@ def _newest_weeks(catalog: Catalog, nodes: Iterable[Node], number: int) -> list[
 
 
 def _built(
-    project: Project, names: Sequence[str], tests: Sequence[str], weeks: Sequence[IsoWeek], is_refreshed: bool
+    project: Project, names: Sequence[str], tests: Sequence[Node], weeks: Sequence[IsoWeek], is_refreshed: bool
 ) -> tuple[list[Issue], dict[str, str]]:
     """Build nodes, then test them; return what failed, and by unique id the status of each, of a test with its rows."""
     issues: list[Issue] = []
     answers: dict[str, str] = {}
     refresh = ["--full-refresh"] if is_refreshed else []
-    # A test that fails in a build stops what comes after it, and one that reads other models is not run.
-    for command, arguments, selected in (
-        (dbt.build_all, ("--exclude-resource-type", "test", *refresh), names),
-        (dbt.test, (), tests),
+    unit_tests = [test.name for test in tests if test.resource_type == "unit_test"]
+    data_tests = [test.name for test in tests if test.resource_type == "test"]
+    # A test that fails in a build stops what comes after it, and one that reads other models is not run. The weeks of a
+    # job would take the place of those that a unit test is of.
+    for command, arguments, selected, of_command in (
+        (dbt.build_all, ("--exclude-resource-type", "test", *refresh), names, weeks),
+        (dbt.test, (), data_tests, weeks),
+        (dbt.test, (), unit_tests, ()),
     ):
         if selected:
-            issues += command(project, weeks, *arguments, "--select", *selected)
+            issues += command(project, of_command, *arguments, "--select", *selected)
             results = project.results()["results"]
             answers |= {one["unique_id"]: f"{one['status']} {one.get('failures') or ''}".rstrip() for one in results}
     return issues, answers
