@@ -140,16 +140,17 @@ class Review:
         return sorted(label for label in is_affected if is_affected[label])
 
     def severe(self, *severities: str) -> list[Finding]:
-        """Return the findings of some severities."""
-        return [finding for finding in self.findings if finding.severity in severities]
+        """Return the findings of some severities, in their order."""
+        return [finding for severity in severities for finding in self.findings if finding.severity == severity]
 
     @property
     def reasons(self) -> list[str]:
         """What the verdict follows from, one line each."""
         by_dbt = {reason for reason in self.scope.changed.values() if reason.endswith(BY_DBT)}
+        findings = self.severe("breaking", "look")
         names = {
-            "also breaking": [finding.object for finding in self.severe("breaking")[NAMED:]],
-            "to look at": [finding.object for finding in self.severe("look")],
+            "also breaking": [one.object for one in findings[NAMED:] if one.severity == "breaking"],
+            "also to look at": [one.object for one in findings[NAMED:] if one.severity == "look"],
             "tests with another answer": self.tests,
             "not compared": self.not_compared,
             "tables and weeks that change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
@@ -157,8 +158,8 @@ class Review:
             "other code": sorted(self.listed(self.scope.own)) if self.is_static else [],
             "other macros": sorted(by_dbt) if self.is_static else [],
         }
-        breaking = [f"{finding.object}: {finding.message}" for finding in self.severe("breaking")[:NAMED]]
-        return breaking + [f"{what}: {few(named)}" for what, named in names.items() if named]
+        first = [f"{finding.object}: {finding.message}" for finding in findings[:NAMED]]
+        return first + [f"{what}: {few(named)}" for what, named in names.items() if named]
 
     @property
     def accepted(self) -> dict[str, str]:

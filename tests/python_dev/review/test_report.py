@@ -63,19 +63,18 @@ def test_the_report_begins_with_the_reasons_of_its_verdict():
             tables=[WEEK, TableReport("sales", TableChange(9, 10, added=1)), TableReport("equal", TableChange())],
             tests={"unique_sales_id": ("pass", "fail")},
             findings=[
-                Finding("breaking", "sales.city", "column removed"),
                 Finding("look", "sales.town", "column added"),
+                Finding("breaking", "sales.city", "column removed"),
                 Finding("note", "sales", "description changes"),
             ],
         )
     )
     lines = (
-        "- sales.city: column removed\n",
-        "- to look at: sales.town\n",
+        "- sales.city: column removed\n- sales.town: column added\n",
         "- tests with another answer: unique_sales_id\n",
         "- tables and weeks that change: sales, exp_sales 2026-W45\n",
         "2 of 3 tables and weeks that could change do.",
-        "- **breaking** sales.city: column removed\n",
+        "- **breaking** sales.city: column removed\n- sales.town: column added\n",
         "- unique_sales_id: pass becomes fail\n",
         "| sales | 9 | 10 | 1 | 0 | 0 |",
         "- Weekly sales (CSV)\n",
@@ -90,6 +89,16 @@ def test_the_report_begins_with_the_reasons_of_its_verdict():
     assert places == sorted(places)
     assert "Weekly stock" not in text
     assert "\n\n\n" not in text
+
+
+def test_reasons_beyond_the_first_are_counted_by_kind():
+    found = [Finding("look", f"a{number}", "added") for number in range(8)]
+    found += [Finding("breaking", f"b{number}", "removed") for number in range(7)]
+    assert review(findings=found).reasons == [
+        *(f"b{number}: removed" for number in range(5)),
+        "also breaking: b5, b6",
+        "also to look at: a0, a1, a2, a3, a4 and 3 more",
+    ]
 
 
 def test_without_data_each_exposure_behind_the_change_is_affected():
