@@ -83,7 +83,8 @@ FILES = {
           - {name: test_cheap__limit, model: cheap, expect: {rows: [{id: 1}]},
              given: [{input: ref('stg_sales'), rows: [{id: 1, amount: 40}, {id: 2, amount: 41}]}]}
           # A week that no review is of.
-          - {name: test_exp_sales__week, model: exp_sales, expect: {rows: [{id: 1}]}, overrides: {vars: {weeks: 2026-W40}},
+          - {name: test_exp_sales__week, model: exp_sales, expect: {rows: [{id: 1}]},
+             overrides: {vars: {weeks: 2026-W40}},
              given: [{input: ref('sold'), rows: [{id: 1, week: 2026-W40}, {id: 2, week: 2026-W46}]}]}
     """,
     "seeds/rates.csv": "name,rate\nlow,1\nhigh,2\n",
