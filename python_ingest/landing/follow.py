@@ -64,13 +64,13 @@ def follow(
 def stopped_by_signals(stopping: Event) -> Iterator[None]:
     """Set `stopping` at Ctrl-C or SIGTERM inside the block; a second signal does what it did before."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    # What is told of a signal by a descriptor ends a process that does not handle it as before.
-    told = signal.set_wakeup_fd(-1)
+    # Behind it, a thread ends a process that does not handle SIGTERM as before.
+    wakeup_fd = signal.set_wakeup_fd(-1)
 
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(told)
+        signal.set_wakeup_fd(wakeup_fd)
 
     def stop(_: int, __: FrameType | None) -> None:
         # In a separate thread: the interrupted one may be inside the event, holding its lock.

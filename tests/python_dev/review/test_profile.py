@@ -4,7 +4,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from python_dbt.manifest import DbtManifest, Node
@@ -19,15 +18,6 @@ ROWS = {
     "email": ["a@example.com", "b@example.com", None],
     "empty": pa.array([None, None, None], pa.int64()),
 }
-
-
-@pytest.fixture
-def sides(tmp_path: Path) -> list[SqlCatalog]:
-    """Two empty catalogs."""
-    catalogs = [SqlCatalog(name, uri="sqlite://", warehouse=str(tmp_path / name)) for name in ("before", "after")]
-    for catalog in catalogs:
-        catalog.create_namespace("marts")
-    return catalogs
 
 
 def found(sides: list[SqlCatalog], scratch: Path, *former: str, node: Node = SALES) -> dict[str, str]:

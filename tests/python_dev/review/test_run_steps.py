@@ -47,15 +47,6 @@ SALES = Node(
 WEEK = "2026-W45"
 
 
-@pytest.fixture
-def sides(tmp_path: Path) -> list[SqlCatalog]:
-    """Two empty catalogs."""
-    catalogs = [SqlCatalog(name, uri="sqlite://", warehouse=str(tmp_path / name)) for name in ("before", "after")]
-    for catalog in catalogs:
-        catalog.create_namespace("marts")
-    return catalogs
-
-
 def compared(
     sides: list[SqlCatalog], tables: list[pa.Table], scratch: Path, node: Node = SALES, **fields: Any
 ) -> tuple[list[TableReport], dict[str, str]]:
