@@ -191,8 +191,8 @@ def plan_schema(
     """Print how a schema would change the table, before the first record: columns added, widened, omitted.
 
     Nothing is changed. Without a file: the newest schemas under <topic>-value and, for Avro keys, <topic>-key.
-    Exit code 1 if a schema is refused: its records would be dead letters. With --downstream also 11 if a column of a
-    weekly file gets no value, and 10 if anything else that is read changes, or a new field has no class.
+    Exit code 1 if a schema is refused, whose records would be dead letters; 11 if --downstream finds a column of a
+    weekly file without a value, 10 if it finds that anything else that is read changes, or a new field without a class.
     """
     if downstream and not find_spec(DOWNSTREAM):
         raise UserError("--downstream needs the dbt project", "Run it in a checkout after `make setup`")
