@@ -38,7 +38,7 @@
     {%- if as not in masks -%}
         {%- set named = 'the masks ' ~ masks | join(', ') ~ ': set `as` to one of them' -%}
         {%- do exceptions.raise_compiler_error(
-            'masked() as ' ~ as ~ ': PII class ' ~ class ~ ' has '
+            'masked(' ~ value ~ ') as ' ~ as ~ ': PII class ' ~ class ~ ' has '
             ~ (named if masks else 'no mask: its columns must be dropped, leave them out') ~ '.'
         ) -%}
     {%- endif -%}

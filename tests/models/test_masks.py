@@ -83,9 +83,9 @@ REFUSED = {
     "masked('stg_shop__customer', 'email')": "unknown staging model stg_shop__customer",
     "masked('stg_shop__customers', 'e_mail')": "stg_shop__customers.e_mail has no PII class",
     "masked('stg_shop__addresses', 'street')": "PII class street has no mask: its columns must be dropped",
-    "masked('stg_shop__customers', 'email', as='last_four')": "masked() as last_four: PII class email has the",
-    "masked('stg_shop__customers', 'segment', as='pseudonym')": "PII class none has the masks as_is: set `as`",
-    "masked('stg_shop__customers', 'email')": "masked() as None: PII class email has the masks pseudonym",
+    "masked('stg_shop__customers', 'email', as='last_four')": "masked(email) as last_four: PII class email has",
+    "masked('stg_shop__customers', 'segment', as='pseudonym')": "masked(segment) as pseudonym: PII class none",
+    "masked('stg_shop__customers', 'email')": "masked(email) as None: PII class email has the masks",
 }
 
 
