@@ -12,6 +12,7 @@ from bench.export.work import Figures
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings
+from python_dbt.pii.proof import PADS
 from python_dbt.project import Project
 from python_dev.review.duckdb_sql import MACROS, NeedsSpark, translate
 from python_export.csv.snapshot_rows import whole_files
@@ -25,7 +26,6 @@ LIMITS: dict[str, str | bool | int | float | list[str]] = {
 SLOW_SECONDS = 10
 # DuckDB's name of the database in which it builds.
 DATABASE = "peer"
-PADS = "spark_catalog.default.pii_pads"
 
 
 @dataclass(frozen=True)

@@ -120,11 +120,12 @@ def costs(
             cost.shuffles += name == "Exchange"
             # A plan that is used twice is in it twice.
             of_scan = {metric["name"]: planned.pop(metric["accumulatorId"], 0) for metric in operator["metrics"]}
-            cost.files += of_scan.get("number of result data files", 0)
+            files = of_scan.get("number of result data files", 0)
+            cost.files += files
             cost.bytes_in_files += of_scan.get("total data file size (bytes)", 0)
             if name.startswith(SCAN):
                 scan = cost.scans.setdefault(name.removeprefix(SCAN), Scan())
-                scan.files += of_scan.get("number of result data files", 0)
+                scan.files += files
                 scan.skipped += sum(of_scan.get(f"number of skipped data {what}", 0) for what in ("files", "manifests"))
     return by_node
 

@@ -20,6 +20,7 @@ from python_common.config.environment import PROJECT_ROOT, home
 from python_common.errors import UserError
 from python_dbt import compile as dbt_compile
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
+from python_dbt.pii.proof import PADS
 from python_dev.review import contracts, data
 from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
@@ -31,7 +32,6 @@ ERROR = "error"
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
 WRONG_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
 BEFORE, AFTER = "before", "after"
-PADS = "spark_catalog.default.pii_pads"
 # The sample data has no persons: any key does.
 KEY = f"sample:{'5c' * 64}{'36' * 64}:source"
 # Macros whose other SQL in a unit test means the same with open bounds.
