@@ -22,6 +22,24 @@ issues as (
 
 ),
 
+outbox as (
+
+    select * from {{ source_or_empty('export', 'export_outbox') }}
+
+),
+
+exported_figures as (
+
+    select * from {{ source_or_empty('export', 'exported_figures') }}
+
+),
+
+holds as (
+
+    select * from {{ source_or_empty('export', 'export_holds') }}
+
+),
+
 weeks as (
 
     select distinct week_label from topic_weeks
@@ -112,19 +130,13 @@ findings as (
 
 ),
 
-final as (
+decided as (
 
     select
-        -- keys
-        concat_ws('/', datasets.dataset_name, weeks.week_label) as export_week_id,
         datasets.dataset_name,
         weeks.week_label,
-
-        -- decision
-        if(count_if(findings.effect <> 'warns') > 0, 'withhold', 'publish') as verdict,
         sort_array(collect_set(if(findings.effect <> 'warns', findings.finding, null))) as reasons,
         sort_array(collect_set(if(findings.effect = 'warns', findings.finding, null))) as warnings
-
     from datasets
     cross join weeks
     left join findings
@@ -133,6 +145,93 @@ final as (
             and array_contains(datasets.origins, findings.origin)
             and (datasets.has_small_groups or findings.effect <> 'withholds small groups')
     group by datasets.dataset_name, weeks.week_label
+
+),
+
+-- the newest version that readers have; a withdrawal has a row of its own
+published as (
+
+    select
+        versions.dataset as dataset_name,
+        versions.week as week_label,
+        max(versions.version) as published_version
+    from outbox as versions
+    left anti join outbox as withdrawn
+        on
+            withdrawn.kind = 'withdrawn'
+            and versions.export_root = withdrawn.export_root
+            and versions.dataset = withdrawn.dataset
+            and versions.week = withdrawn.week
+            and versions.version = withdrawn.version
+    where versions.kind = 'version'
+    group by versions.dataset, versions.week
+
+),
+
+-- what stops a week, by <export root>/<dataset>/<week>
+stops as (
+
+    select
+        split(address, '/') as address,
+        skipped,
+        null as held
+    from exported_figures
+
+    union all
+
+    select
+        split(address, '/') as address,
+        null as skipped,
+        concat(left(sha256, 12), ': ', reason) as held
+    from holds
+    where approved is null
+
+),
+
+stopped as (
+
+    select
+        element_at(address, -2) as dataset_name,
+        element_at(address, -1) as week_label,
+        max(skipped) as skipped,
+        max(held) as held
+    from stops
+    group by element_at(address, -2), element_at(address, -1)
+
+),
+
+final as (
+
+    select
+        -- keys
+        concat_ws('/', decided.dataset_name, decided.week_label) as export_week_id,
+        decided.dataset_name,
+        decided.week_label,
+
+        -- decision
+        case
+            when size(decided.reasons) > 0 then 'withhold'
+            when stopped.skipped is not null then 'skipped'
+            when published.published_version is not null then 'published'
+            else 'publish'
+        end as verdict,
+        decided.reasons,
+        decided.warnings,
+
+        -- what has become of it
+        published.published_version,
+        stopped.skipped,
+        stopped.held
+
+    from decided
+    left join published
+        on
+            decided.dataset_name = published.dataset_name
+            and decided.week_label = published.week_label
+    left join stopped
+        on
+            decided.dataset_name = stopped.dataset_name
+            and decided.week_label = stopped.week_label
 
 )
 

@@ -19,6 +19,11 @@ from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest
 from python_export.datasets import declared
 from python_export.datasets.declared import Dataset
+from python_export.notify import outbox
+from python_export.notify.outbox import Entry
+from python_export.publishing import hold, late
+from python_export.publishing.hold import Hold
+from python_export.publishing.late import ExportedWeek
 from python_export.readiness import decision
 from python_export.readiness.completeness import EPOCH
 from python_export.readiness.decision import TopicRead
@@ -38,18 +43,20 @@ def query(
 ) -> Query:
     """Return a function that gives the rows of a view of models/ops, which reads the facts of this test alone."""
     tables = {}
-    for name in ("READS", "ISSUES"):
-        table = getattr(decision, name)
-        tables[table.identifier] = f"ops_tests.{name.lower()}_{uuid.uuid4().hex[:8]}"
-        monkeypatch.setattr(decision, name, SmallTable(tables[table.identifier], table.row))
-    decision.record_issues(load_catalog(stack), [])
+    recorded = [(decision, "READS"), (decision, "ISSUES"), (outbox, "TABLE"), (late, "TABLE"), (hold, "TABLE")]
+    for module, name in recorded:
+        table = getattr(module, name)
+        own = SmallTable(f"ops_tests.facts_{uuid.uuid4().hex[:8]}", table.row)
+        tables[table.identifier] = own.identifier
+        monkeypatch.setattr(module, name, own)
+        own.change(load_catalog(stack), lambda rows: rows)
 
     def run(model: str) -> list[dict]:
         sql = compiled_project.named(model).compiled_code
         weeks = compiled_project.named("ops_topic_weeks").compiled_code
         sql = sql.replace("from ops.topic_weeks", f"from ({weeks})")
-        for recorded, own in tables.items():
-            sql = sql.replace(f"from {recorded}", f"from {own}")
+        for shared, own in tables.items():
+            sql = sql.replace(f"from {shared}", f"from {own}")
         cursor.execute(sql)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -239,3 +246,50 @@ def test_silence_withholds_small_groups_and_warns_the_others(
         assert json.loads(row["reasons"]) == (withheld if dataset.suppressed else [])
         assert json.loads(row["warnings"]) == [f"{WEEK} is complete by silence: {topic} {at}" for topic in silent]
     assert {bool(datasets[row["dataset_name"]].suppressed) for row in rows} == {True, False}
+
+
+def version(week: IsoWeek, number: int, kind: str = outbox.VERSION, root: str = "/srv/exports/") -> Entry:
+    """Return the row of a version of order_lines, or of its withdrawal."""
+    key = f"{kind}/{root}/{week}/{number}"
+    return Entry(key, kind, str(week), "order_lines", number, None, None, END, outbox.DELIVERED, outbox.DELIVERED, root)
+
+
+def test_verdict_names_what_has_become_of_a_week(stack: Settings, query: Query, topics: set[str]) -> None:
+    """A week per case: versions, some withdrawn in this root or another, a skip, a hold, an approval, an issue."""
+    catalog = load_catalog(stack)
+    weeks = [WEEK.minus(number) for number in range(8)]
+    versions = [
+        *(version(weeks[1], number) for number in (9, 10)),
+        *(version(weeks[2], 1), version(weeks[2], 1, outbox.WITHDRAWN)),
+        *(version(weeks[3], 1), version(weeks[3], 1, outbox.WITHDRAWN, "/srv/trial/")),
+        *(version(weeks[4], number) for number in (1, 2)),
+        version(weeks[4], 2, outbox.WITHDRAWN),
+        version(weeks[7], 1),
+    ]
+    address = "s3://shop/exports/order_lines/{}".format
+    skipped = [
+        ExportedWeek(address(weeks[5]), None, END, "the till was off"),
+        ExportedWeek(address(weeks[1]), "{}", END),
+    ]
+    holds = [
+        Hold(address(weeks[6]), "0123456789abcdef", "rows 9"),
+        Hold(address(weeks[7]), "f" * 64, "rows 8", "right"),
+    ]
+    decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks)
+    decision.record_issues(catalog, [(weeks[7], Issue("wrong", object="order_lines"))])
+    outbox.TABLE.change(catalog, lambda _: {row.idempotency_key: row for row in versions})
+    late.TABLE.change(catalog, lambda _: {row.address: row for row in skipped})
+    hold.TABLE.change(catalog, lambda _: {row.address: row for row in holds})
+    rows = {row["week_label"]: row for row in query("ops_export_weeks") if row["dataset_name"] == "order_lines"}
+    columns = ("verdict", "published_version", "skipped", "held")
+    assert [tuple(rows[str(week)][column] for column in columns) for week in weeks] == [
+        ("publish", None, None, None),
+        ("published", 10, None, None),
+        ("publish", None, None, None),
+        ("published", 1, None, None),
+        ("published", 1, None, None),
+        ("skipped", None, "the till was off", None),
+        ("publish", None, None, "0123456789ab: rows 9"),
+        ("withhold", 1, None, None),
+    ]
+    assert {*rows} == {*map(str, weeks)}
