@@ -40,7 +40,7 @@ def up(only: Only = None) -> None:
     values = stack.variables(chosen)
     stack.prepare(values)
     # Written first, so that `down` knows the ports after a failed start.
-    path = stack.write_env_file(values)
+    path = stack.write_env(values)
     services = stack.services(values)
     started_at = time.monotonic()
     log.info("starting %s", ", ".join(chosen))

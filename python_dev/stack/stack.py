@@ -7,8 +7,7 @@ from pathlib import Path
 
 from python_common import pii_key, private_files
 from python_common.catalog import catalog_properties
-from python_common.config import environment as environment_file
-from python_common.config.environment import PROJECT_ROOT, env_file, environment, home
+from python_common.config.environment import PROJECT_ROOT, env_file, environment, home, write_env_file
 from python_common.config.security import ThriftSecurity
 from python_common.config.settings import Settings, from_environment
 from python_common.config.variables import fields
@@ -104,10 +103,10 @@ def replace_busy_ports(started: tuple[str, ...]) -> None:
         os.environ[variable] = address.format(free)
 
 
-def write_env_file(values: dict[str, str]) -> Path:
+def write_env(values: dict[str, str]) -> Path:
     """Write the env file of the home, which is created."""
     private_files.directory(home())
-    return environment_file.write_env_file(env_file(), values)
+    return write_env_file(env_file(), values)
 
 
 def services(values: dict[str, str]) -> dict[str, Service]:

@@ -49,7 +49,7 @@ def running(
         os.environ.update(more or {})
         values = stack.variables(names)
         stack.prepare(values)
-        stack.write_env_file(values)
+        stack.write_env(values)
         os.environ.update(values)
         services = stack.services(values)
         try:

@@ -6,9 +6,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Literal, get_args
 
+import pydantic.dataclasses
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter
-from pydantic.dataclasses import dataclass as declaration
 
 from python_common.config.variables import seconds
 from python_common.errors import UserError
@@ -39,7 +39,7 @@ class Topic:
     silence: timedelta | None = None
 
 
-@declaration(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", validate_by_name=True))
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", validate_by_name=True))
 class Events:
     """Events to count for a week: rows of a model by the time in column `at` that meet a condition in SQL, if any.
 
@@ -54,7 +54,7 @@ class Events:
     seen_at: str | None = None
 
 
-@declaration(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
     """The config.meta.export of a model; models/meta.schema.json explains the keys, and lint refuses others.
 

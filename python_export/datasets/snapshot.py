@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, IcebergType
 
 from python_common.catalog import property_keys
@@ -51,7 +51,7 @@ class Source:
     """A dataset's table at one snapshot: the rows of `week`, all rows without one."""
 
     dataset: Dataset
-    table: IcebergTable
+    table: Table
     snapshot_id: int
     columns: tuple[TableColumn, ...]
     week: IsoWeek | None = None
@@ -94,7 +94,7 @@ def require_week(catalog: Catalog, dataset: Dataset, week: IsoWeek, builds: Coll
     return source
 
 
-def of_snapshot(dataset: Dataset, table: IcebergTable, snapshot_id: int, week: IsoWeek | None = None) -> Source:
+def of_snapshot(dataset: Dataset, table: Table, snapshot_id: int, week: IsoWeek | None = None) -> Source:
     """Return the rows of a table, or of one week of it, at a snapshot.
 
     Raises:

@@ -35,9 +35,9 @@ from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
 from python_export.notify.outbox import Notice
+from python_export.publishing import publish
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest, outdated, published
-from python_export.publishing.publish import withdraw as withdraw_version
 from python_export.publishing.target import Target, open_target
 
 WEEKS = 8
@@ -102,7 +102,7 @@ def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
         for later in range(WEEKS):
             target.delete(report_path(IsoWeek.parse(week).minus(-later)))
     for path in versions:
-        withdraw_version(target, path, reason)
+        publish.withdraw(target, path, reason)
         log.info("%s is withdrawn", target.address(path))
 
 

@@ -11,7 +11,7 @@ from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.output import AsJson, console, print_json
-from python_common.spark import java as spark_java
+from python_common.spark.java import executable
 from python_dbt.pii import check as pii_check
 from python_dbt.project import Project
 
@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True)
 @app.command()
 def java() -> None:
     """Print the Java that will run Spark, or its defect."""
-    console.print(f"java: {spark_java.executable()}")
+    console.print(f"java: {executable()}")
 
 
 @app.command()

@@ -19,9 +19,9 @@ from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import console
 from python_common.spark.session import LazySparkSession
-from python_dbt import run as dbt
 from python_dbt.pii.flows import RESTRICTED
 from python_dbt.project import Project
+from python_dbt.run import parse, rebuild
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.exported import Exported
@@ -88,7 +88,7 @@ class Erasure:
         rows = {table.declaration.identifier: len(table.positions) for table in to_erase if table.positions}
         key_file = self.settings.needed("pii_key_file")
         before = receipts.of_request(catalog, key_file, self.persons, positions)
-        dbt.parse(self.project, always=True)
+        parse(self.project, always=True)
         self._require_known(catalog, declarations)
         for table in to_erase:
             if table.shared:
@@ -194,7 +194,7 @@ class Erasure:
     def _rebuild(self, receipt: Receipt) -> None:
         """Rebuild all models behind the tables: an erased row has no key by which an increment finds its results."""
         log.info("rebuilding all models behind these tables")
-        dbt.rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
+        rebuild(self.project, *(f"{name}+" for name in self._sources(receipt)))
 
     def _purge(self, catalog: Catalog, receipt: Receipt) -> None:
         spark = LazySparkSession(self.settings)

@@ -12,7 +12,7 @@ RUNNING, KILLED = "running", "killed"
 
 
 @dataclass(frozen=True)
-class Run:
+class WeeklyRun:
     """A row of the history."""
 
     run_id: Annotated[str, "when the run started, to the microsecond"]
@@ -27,20 +27,20 @@ class Run:
     warnings: Annotated[str | None, "the warnings"] = None
 
 
-TABLE = SmallTable("ops.weekly_runs", Run)
+TABLE = SmallTable("ops.weekly_runs", WeeklyRun)
 
 
-def unfinished(catalog: Catalog) -> list[Run]:
+def unfinished(catalog: Catalog) -> list[WeeklyRun]:
     """Return the runs that did not end: while the caller holds the lease, they were killed."""
     return [run for run in TABLE.rows(catalog).values() if run.outcome == RUNNING]
 
 
-def begin(catalog: Catalog, week: str) -> Run:
+def begin(catalog: Catalog, week: str) -> WeeklyRun:
     """Add a run, and mark those that did not end as killed. The caller holds the lease."""
     now = datetime.now(UTC)
-    run = Run(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", week, now)
+    run = WeeklyRun(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}", week, now)
 
-    def add(rows: dict[str, Run]) -> dict[str, Run]:
+    def add(rows: dict[str, WeeklyRun]) -> dict[str, WeeklyRun]:
         killed = {key: replace(row, outcome=KILLED) for key, row in rows.items() if row.outcome == RUNNING}
         return {**rows, **killed, run.run_id: run}
 
@@ -48,13 +48,13 @@ def begin(catalog: Catalog, week: str) -> Run:
     return run
 
 
-def end(catalog: Catalog, run: Run, outcome: str, **facts: str | None) -> None:
+def end(catalog: Catalog, run: WeeklyRun, outcome: str, **facts: str | None) -> None:
     """Record how a run ended; `facts` are other columns."""
     ended = replace(run, ended_at=datetime.now(UTC), outcome=outcome, **facts)  # type: ignore[arg-type]
     TABLE.change(catalog, lambda rows: {**rows, run.run_id: ended})
 
 
-def runs(catalog: Catalog, week: str | None = None) -> list[Run]:
+def runs(catalog: Catalog, week: str | None = None) -> list[WeeklyRun]:
     """Return all runs, or those that were to publish a week, the newest last."""
     rows = TABLE.rows(catalog).values()
     # A label has 8 characters.

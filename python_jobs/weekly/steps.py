@@ -14,7 +14,7 @@ from python_common.failure import to_user_error
 from python_common.log import log
 from python_common.spark.session import LazySparkSession
 from python_common.weeks import weeks_label
-from python_dbt import run as dbt
+from python_dbt.run import FIGURES, build_all, invocation, parse, rerun
 from python_export.datasets import declared
 from python_export.notify import page
 from python_export.notify.deliver import notify
@@ -39,7 +39,7 @@ def ingest(run: Run) -> str:
     """Land the records of every topic, while dbt reads the project if it has changed."""
     with ThreadPoolExecutor(1) as beside:
         # What is wrong with the project is found again, and reported, by the step that needs it.
-        beside.submit(dbt.parse, run.project)
+        beside.submit(parse, run.project)
         spark = LazySparkSession(run.settings)
         ingester = Ingester(run.settings, spark, Options(wait=WAIT_SECONDS))
         results = ingester.catch_up(read_declarations(MODELS_DIR))
@@ -87,7 +87,7 @@ def _verified(run: Run, topic: Declaration, sample: Sample) -> Report:
 def complete(run: Run) -> str:
     """Read how far the topics are, before the build reads them, and find fields that landed without a class."""
     run.exported.warnings += receipts.unfinished(run.catalog)
-    dbt.parse(run.project)
+    parse(run.project)
     chosen = list(declared.load(run.project).values())
     target = open_target(run.settings)
     for week in run.weeks:
@@ -101,9 +101,9 @@ def complete(run: Run) -> str:
 
 def build(run: Run) -> str:
     """Have dbt build and test everything."""
-    failed = dbt.build_all(run.project, run.weeks, *(["--full-refresh"] if run.full_refresh else ()))
+    failed = build_all(run.project, run.weeks, *(["--full-refresh"] if run.full_refresh else ()))
     run.readiness.has_views = not failed
-    run.readiness.builds.add(dbt.invocation(run.project))
+    run.readiness.builds.add(invocation(run.project))
     exports = {dataset.model for dataset in declared.load(run.project).values()}
     run.readiness.add(failed, exports, run.weeks)
     return _show(f"exports hold {weeks_label(run.weeks)}" + ("" if failed else ", all tests passed"), failed)
@@ -114,7 +114,7 @@ def reconcile(run: Run) -> str:
     try:
         if not run.readiness.has_views:
             # These read every dataset, so dbt has skipped them; those that are there must add up all the same.
-            dbt.rerun(run.project, run.weeks, RECONCILIATION, dbt.FIGURES)
+            rerun(run.project, run.weeks, RECONCILIATION, FIGURES)
     except UserError as error:
         unknown = "it is not known whether the numbers add up, and which older weeks have changed"
         run.exported.warnings.append(f"{unknown}: {error.message}")

@@ -314,7 +314,7 @@ def test_a_version_withdrawn_by_name_is_announced(
     assert [version.version for version in published(site.target)] == [1, 2]
 
     report = Path(site.target.address(f"reports/{WEEK}.html"))
-    monkeypatch.setattr(page, "withdraw_version", withdraw_without_a_report)
+    monkeypatch.setattr(page.publish, "withdraw", withdraw_without_a_report)
     # Whatever keeps the report from being written again, readers are notified.
     monkeypatch.setattr(page.thrift, "connect", failing)
     site.target.put(f"reports/{WEEK}.html", b"figures of v2")

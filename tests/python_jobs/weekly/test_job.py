@@ -20,8 +20,8 @@ from python_common.errors import DeadlineError, UserError
 from python_common.locks import lock
 from python_common.locks.lock import locked
 from python_common.weeks import IsoWeek
-from python_dbt import run as dbt
 from python_dbt.project import Project
+from python_dbt.run import build_all
 from python_export.notify import deliver
 from python_export.notify.exported import Exported
 from python_export.publishing import late
@@ -62,7 +62,7 @@ class Weekly:
         return CliRunner().invoke(cli.app, arguments)
 
     @property
-    def runs(self) -> list[history.Run]:
+    def runs(self) -> list[history.WeeklyRun]:
         return history.runs(load_catalog(self.settings, create=True))
 
 
@@ -214,7 +214,7 @@ def test_dbt_refreshes_in_full_when_the_job_is_asked_to(weekly: Weekly, argument
         selected.append(selection)
         raise UserError("dbt could not build", "See its log")
 
-    weekly.patch.setattr(dbt, "build_all", build_all)
+    weekly.patch.setattr("python_jobs.weekly.steps.build_all", build_all)
     weekly.command({}, *arguments, build=STEPS["build"])
     assert selected == [arguments]
 
@@ -226,7 +226,7 @@ def test_a_dbt_that_outlives_its_run_still_holds_the_lock(weekly: Weekly, tmp_pa
     with ThreadPoolExecutor(1) as pool:
         # The end of the block closes the run's file, as its end does.
         with locked("weekly"):
-            building = pool.submit(dbt.build_all, Project(tmp_path, {"PATH": "/usr/bin:/bin"}), [WEEK])
+            building = pool.submit(build_all, Project(tmp_path, {"PATH": "/usr/bin:/bin"}), [WEEK])
             until(dbt_process.exists)
         with pytest.raises(DeadlineError, match="Another weekly has not ended"), locked("weekly"):
             pass
