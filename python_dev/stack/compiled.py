@@ -19,7 +19,8 @@ from python_common.spark import spark_conf
 
 def make_jar(jar: Path, *sources: Path) -> None:
     """Compile classes against the jars of Spark and of the project, and put them in a jar."""
-    jars = [*(spark_conf.SPARK_HOME / "jars").glob("*.jar"), *spark_conf.JARS_DIR.glob("*.jar")]
+    # Not the jar of a release before: its classes would hide the sources.
+    jars = {*(spark_conf.SPARK_HOME / "jars").glob("*.jar"), *spark_conf.JARS_DIR.glob("*.jar")} - {jar.absolute()}
     with tempfile.TemporaryDirectory() as directory:
         gateway = launch_gateway(popen_kwargs={"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
         try:

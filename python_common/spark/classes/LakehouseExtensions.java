@@ -14,9 +14,10 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 /**
- * Adds three functions to every session:
+ * Adds four functions to every session:
  * - lakehouse_sources(sql): the relations that a query reads, and why its result may not follow from them, as JSON;
  * - lakehouse_relations(names): what relations are, as JSON;
+ * - lakehouse_plan(sql): how Spark plans a query, as JSON;
  * - lakehouse_bound(name, default): a bound of what a model reads, from the session's setting lakehouse.bounds, which
  *   is JSON; without it, the default.
  *
@@ -27,6 +28,7 @@ public class LakehouseExtensions extends AbstractFunction1 {
     public Object apply(Object extensions) {
         add((SparkSessionExtensions) extensions, new Sources("lakehouse_sources", 1));
         add((SparkSessionExtensions) extensions, new Descriptions("lakehouse_relations", 1));
+        add((SparkSessionExtensions) extensions, new Planned("lakehouse_plan", 1));
         add((SparkSessionExtensions) extensions, new Bounds("lakehouse_bound", 2));
         return BoxedUnit.UNIT;
     }
@@ -83,6 +85,16 @@ public class LakehouseExtensions extends AbstractFunction1 {
 
         String answer(String[] texts) throws IOException {
             return new ObjectMapper().writeValueAsString(Relations.described(texts[0]));
+        }
+    }
+
+    private static class Planned extends Builder {
+        Planned(String name, int count) {
+            super(name, count);
+        }
+
+        String answer(String[] texts) throws IOException {
+            return new ObjectMapper().writeValueAsString(Plans.of(texts[0]));
         }
     }
 
