@@ -1,10 +1,9 @@
 """The session's stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
-Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
-is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `slow`
-takes a test out of `make test`: random sequences, faults of services, separate lakes, kills at random. `random` are
-those with a seed. `make test-slow` runs both and the cluster; with PART=2/8, the second of eight parts of about equal
-length.
+Each test is in one tier. `slow` are tests/cluster and tests/trino, and modules that are marked so: separate lakes,
+faults of services, kills at random. `integration` are tests whose fixtures start services or dbt, and modules that start
+them themselves and are marked so. All others are `unit`. `random` are those with a seed. `make test` runs all but the
+slow ones; `make test-slow` runs these, and more seeds; with PART=2/8, the second of eight parts of about equal length.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
@@ -17,7 +16,6 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -36,8 +34,8 @@ from tests.support.services.weed import Weed, running_weed
 TESTS = Path(__file__).parent
 # What is built once for several modules; they are one group.
 MAIN_LAKE = "first_wave"
-# Fixtures whose tests are no unit tests: they start services or dbt.
-SERVICES = {"services", "stack", "lake", "weed", "postgres", "compiled_project", "parsed_project"}
+# Fixtures that start services or dbt; `published_to` is each kind of target, of which S3 is a service.
+SERVICES = {"services", "stack", "lake", "weed", "published_to", "compiled_project", "parsed_project"}
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
     **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run_withheld": 4, "lowest": 7},
@@ -80,7 +78,7 @@ def group(item: pytest.Item) -> str:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in ("slow", "cluster", "random"))
+    return any(item.get_closest_marker(mark) for mark in ("slow", "random"))
 
 
 def parts(groups: Iterable[str], number: int) -> list[set[str]]:
@@ -97,12 +95,11 @@ def is_of_main_lake(item: pytest.Item) -> bool:
 
 
 def tier(item: pytest.Item) -> str:
-    """Return the tier of a test: what has to run for it."""
-    if item.path.parent.name in {"cluster", "trino"}:
-        return item.path.parent.name
-    on_s3 = "s3" in getattr(item, "callspec", SimpleNamespace(params={})).params.values()
-    uses_service = on_s3 or SERVICES & {*getattr(item, "fixturenames", ())}
-    return "stack" if uses_service or item.get_closest_marker("stack") else "unit"
+    """Return the tier of a test."""
+    if item.path.parent.name in ("cluster", "trino") or item.get_closest_marker("slow"):
+        return "slow"
+    starts_services = SERVICES & {*getattr(item, "fixturenames", ())} or item.get_closest_marker("integration")
+    return "integration" if starts_services else "unit"
 
 
 @pytest.fixture(params=range(1 + 10 * ROUNDS))

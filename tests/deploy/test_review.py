@@ -15,7 +15,7 @@ from python_common.config.settings import Settings
 from tests.support.small_project import git
 from tests.support.topic_fixture import record
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ACTION = yaml.safe_load((PROJECT_ROOT / "action.yml").read_text())
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}

@@ -25,7 +25,7 @@ from tests.support.commands import run_lakehouse
 from tests.support.evolutions import BEYOND_INT, PRICE, Case, cases, encode, originals
 from tests.support.lake import SMALL, Lake, succeed
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.slow]
 
 Position = tuple[int, int]
 # What holds a record of a topic after deduplication.

@@ -27,7 +27,7 @@ from tests.support.commands import LAKEHOUSE
 from tests.support.evolutions import encode
 from tests.support.topic_fixture import record
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TOPIC, ENTITY = "shop.returns-v1", "product_returns"
 JARS = Path("python_common/spark/target")

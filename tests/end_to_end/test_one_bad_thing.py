@@ -24,7 +24,7 @@ from tests.support.commands import run_lakehouse
 from tests.support.evolutions import ADDED, BEYOND_INT, cases, encode, originals
 from tests.support.lake import SMALL, Lake
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.slow]
 
 ADDRESSES, ORDERS, PRODUCTS = map(shop_topic, ("addresses", "orders", "products"))
 PAYMENTS_LOST = 100

@@ -24,7 +24,7 @@ from tests.support.commands import run_dbt, run_dbt_well
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.shuffled_events import START, Event, Row, events, waves
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SEEDS = range(5)
 WAVES = 2

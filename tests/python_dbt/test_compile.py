@@ -5,7 +5,7 @@ import pytest
 from python_dbt.compile import compiled_manifest
 from tests.support.small_project import copy_project
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 
 def test_what_was_parsed_before_changes_no_manifest(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def contents(project: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in (project / "models").rglob("*") if path.is_file()}
 
 
-@pytest.mark.stack
+@pytest.mark.integration
 def test_what_is_written_for_any_schema_compiles(project: Path, spark: SparkSession) -> None:
     names = {path.stem for path in written_topics(project, 0)}
     manifest = compiled_manifest(project)

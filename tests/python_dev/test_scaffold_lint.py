@@ -16,7 +16,7 @@ from tests.support.scaffolded import TIME, new, written_topics
 from tests.support.small_project import copy_project
 from tests.support.topic_fixture import record
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

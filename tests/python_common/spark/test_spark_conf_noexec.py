@@ -10,7 +10,7 @@ import pytest
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ON_A_LAKE = """
 from python_common.catalog.catalog import load_catalog

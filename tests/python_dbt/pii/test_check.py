@@ -20,7 +20,7 @@ from python_dbt.compile import COPIED, compiled_manifest
 from python_dbt.manifest import Column, DbtManifest, Hook, Macro, Node
 from python_dbt.pii import check, declared, masks, proof
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 MASKS = masks.load()
 PROJECT = "retail_lakehouse"
