@@ -1,9 +1,10 @@
 """The session's stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
 Each test is in one tier. `slow` are tests/cluster and tests/trino, and modules that are marked so: separate lakes,
-faults of services, kills at random. `integration` are tests whose fixtures start services or dbt, and modules that start
-them themselves and are marked so. All others are `unit`. `random` are those with a seed. `make test` runs all but the
-slow ones; `make test-slow` runs these, and more seeds; with PART=2/8, the second of eight parts of about equal length.
+faults of services, kills at random. `integration` are tests whose fixtures start services or dbt, and modules that
+start them themselves and are marked so. All others are `unit`. `random` are those with a seed. `make test` runs all but
+the slow ones; `make test-slow` runs these, and more seeds; with PART=2/8, the second of eight parts of about equal
+length.
 
 `make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
 free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.

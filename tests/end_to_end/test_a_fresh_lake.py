@@ -1,6 +1,6 @@
 """A fresh lake: an export builds what it needs, then the weekly job publishes several weeks.
 
-The lake is that of test_erased_person.py, test_evolutions.py and test_one_bad_thing.py, which go on with it.
+The lake is that of test_erased_person.py and test_one_bad_thing.py, which go on with it.
 """
 
 import json

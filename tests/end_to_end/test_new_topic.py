@@ -24,7 +24,7 @@ from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dev.stack.temporary import running
 from tests.support.commands import LAKEHOUSE
-from tests.support.evolutions import encode
+from tests.support.registry_avro import encode
 from tests.support.topic_fixture import record
 
 pytestmark = pytest.mark.slow
