@@ -32,8 +32,13 @@ def run_python(script: str, *arguments: str, **env: str) -> subprocess.Completed
 def run_dbt(
     *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 900, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run dbt with the project's profile; the caller looks at the exit code."""
-    arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))
+    """Run dbt with the project's profile; the caller looks at the exit code.
+
+    In another target directory it finds what was parsed last of this project on the lake, too.
+    """
+    parsed = Path(os.environ.get("DBT_TARGET_PATH", "none"), "partial_parse.msgpack")
+    known = ("--partial-parse-file-path", str(parsed)) if directory == PROJECT_ROOT and parsed.exists() else ()
+    arguments = ("--no-use-colors", *arguments, *known, "--profiles-dir", str(PROJECT_ROOT))
     return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
 
 
