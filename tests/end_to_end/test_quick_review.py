@@ -1,49 +1,20 @@
-"""What other engines read or build, against Spark: by docs/other-engines.md, and in a quick review."""
+"""What DuckDB builds in a quick review, against Spark."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, changed_environment, home
-from python_common.spark import thrift
 from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest
 from python_dbt.project import Project
 from python_dev.review import quick, sample, scope
 from python_dev.review.quick import Engine, Places
 from python_dev.review.report import Review
-from tests.support.commands import run_dbt, run_lakehouse
-from tests.support.lake import Lake, produce, succeed
-from tests.support.other_engines import by_brand, of_file, snippets
-
-
-@pytest.fixture(scope="module")
-def versions(lake: Lake, first_wave: object) -> Path:
-    """The published versions of a week that late data has changed."""
-    if lake.expected["parameters"]["wave"] == 1:
-        succeed({"sample-data": lambda: produce(wave=2), "weekly": lambda: run_lakehouse("weekly")})
-    return Path(lake.settings.export_root) / "product_sales" / str(lake.last_week)
-
-
-def test_other_engines_have_the_numbers_of_the_file(lake: Lake, versions: Path) -> None:
-    (published, moment), (restated, now) = of_file(versions / "v1"), of_file(versions / "v2")
-    assert published != restated
-    namespace: dict[str, Any] = {}
-    read, duck, as_of = snippets(lake, "python", moment)
-    for code in (read, duck):
-        exec(code, namespace)
-    assert by_brand(namespace["by_brand"]) == restated
-    for code in (as_of, duck):
-        exec(code, namespace)
-    assert by_brand(namespace["by_brand"]) == published
-    with thrift.connect(lake.settings) as cursor:
-        for at, figures in ((moment, published), (now, restated)):
-            sql, _ = snippets(lake, "sql", at)
-            assert by_brand(thrift.rows(cursor, sql)) == figures
-
+from tests.support.commands import run_dbt, run_dbt_well
+from tests.support.lake import Lake
 
 # DuckDB numbers positions in a wider type.
 OTHER_TYPES = {("exp_weekly__order_lines", "line_number"), ("fct_order_lines", "line_number")}
@@ -106,6 +77,17 @@ def test_quick_tables_equal_spark(lake: Lake, landed: tuple[Path, DbtManifest], 
         name: answer.replace("warn", "fail") for name, answer in answers.items()
     }
     assert len(answers) > 10 * len(refused)
+
+
+def test_unit_tests_pass_in_duckdb_or_in_spark(landed: tuple[Path, DbtManifest]) -> None:
+    """In Spark those that DuckDB does not run; the slow tests run all in Spark."""
+    directory, manifest = landed
+    engine, places = Engine(directory), Places(manifest, PROJECT_ROOT)
+    engine.build(places, [node.unique_id for node in manifest.nodes.values() if node.resource_type in REFERENCED])
+    answers, refused = engine.answers(places, manifest.unit_tests.values())
+    assert {*answers.values()} == {"pass"}, answers
+    assert len(answers) > len(refused) > 0
+    run_dbt_well("test", "--select", *(manifest.unit_tests[name].name for name in refused))
 
 
 # A model, what is replaced in its compiled SQL, and where the report must say so.
