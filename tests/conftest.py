@@ -6,8 +6,8 @@ start them themselves and are marked so. All others are `unit`. `random` are tho
 the slow ones; `make test-slow` runs these, and more seeds; with PART=2/8, the second of eight parts of about equal
 length.
 
-`make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
-free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
+`make test` has two workers. A module is a group, which one worker runs in order. The worker that is free takes the next
+group: one the main lake, the other the tests of the whole stack, then both what needs less, unit tests at the end.
 """
 
 import fcntl
@@ -27,22 +27,23 @@ from python_common.spark.spark_conf import session
 from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dev.stack.temporary import own_environment
-from tests.support.commands import run_dbt_well, run_lakehouse, started
+from tests.support.commands import run_dbt_well, started, wipe
 from tests.support.seeds import ROUNDS
+from tests.support.services.interpreted import INTERPRETED
 from tests.support.services.postgres import Postgres, running_postgres
 from tests.support.services.weed import Weed, running_weed
 
 TESTS = Path(__file__).parent
-# What is built once for several modules; they are one group.
-MAIN_LAKE = "first_wave"
+# What is built, or started, once for several modules; they are one group.
+MAIN_LAKE, STACK = "main lake", "stack"
 # Fixtures that start services or dbt; `published_to` is each kind of target, of which S3 is a service.
 SERVICES = {"services", "stack", "lake", "weed", "published_to", "compiled_project", "parsed_project"}
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run_withheld": 4, "lowest": 7},
-    **{"python_dev/review/test_run": 11, "models/test_increments": 11, "models/test_state": 11},
+    **{"upgrade": 30, "cluster": 24, "small lake": 19, "main lake": 9, "highest": 9, "lowest": 7},
+    **{"models/test_increments": 11, "models/test_state": 11, "models/test_columns": 3},
+    **{"python_dev/review/test_run": 11, "python_export/test_run_withheld": 4, "python_ingest/test_faults_outages": 4},
     **{"cluster/test_catalogs": 3, "end_to_end/test_new_topic": 3},
-    **{"python_ingest/test_faults_outages": 4},
 }
 
 
@@ -63,9 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.random)
         if item.get_closest_marker("xdist_group") is None:
-            module = str(item.path.relative_to(TESTS).with_suffix(""))
-            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else module))
-    items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
+            item.add_marker(pytest.mark.xdist_group(default_group(item)))
+    items.sort(key=lambda item: (group(item) != MAIN_LAKE, group(item) != STACK, tier(item) == "unit"))
     if part := config.getoption("--part"):
         number, of = map(int, part.split("/"))
         chosen = parts({group(item) for item in items if is_slow(item)}, of)[number - 1]
@@ -91,8 +91,14 @@ def parts(groups: Iterable[str], number: int) -> list[set[str]]:
     return shares
 
 
-def is_of_main_lake(item: pytest.Item) -> bool:
-    return MAIN_LAKE in getattr(item, "fixturenames", ())
+def default_group(item: pytest.Item) -> str:
+    """Return the module of a test, or what several modules share."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "first_wave" in fixtures:
+        return MAIN_LAKE
+    if "stack" in fixtures and tier(item) != "slow":
+        return STACK
+    return str(item.path.relative_to(TESTS).with_suffix(""))
 
 
 def tier(item: pytest.Item) -> str:
@@ -181,12 +187,16 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A running broker and registry; the process environment names them, so that subprocesses find them too."""
+    """A running broker and registry; the process environment names them, so that subprocesses find them too.
+
+    Spark generates code for the slow tests alone: for few rows that takes longer than to process them.
+    """
     with own_environment(tmp_path_factory.mktemp("lakehouse")):
+        os.environ.update({} if ROUNDS else INTERPRETED)
         try:
             yield started("--only", "kafka", "--only", "registry")
         finally:
-            run_lakehouse("stack", "down", "--wipe")
+            wipe()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
 from python_common.config.settings import Settings, from_environment
+from python_dev.stack import stack
 from tests.support import forked
 from tests.support.in_process import without_times
 
@@ -55,3 +56,11 @@ def started(*only: str) -> Settings:
     assert started.returncode == 0, started.stderr
     os.environ.update(read_env_file(env_file()))
     return from_environment()
+
+
+def wipe() -> None:
+    """End the services at once, for what they would write first is deleted with all data."""
+    for service in stack.services(stack.variables(())).values():
+        if process := service.process():
+            process.kill()
+    run_lakehouse("stack", "down", "--wipe")
