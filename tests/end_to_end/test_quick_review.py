@@ -1,6 +1,5 @@
 """What DuckDB builds in a quick review, against Spark."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,12 @@ from python_common.config.environment import PROJECT_ROOT, changed_environment, 
 from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest
 from python_dbt.project import Project
-from python_dev.review import quick, sample, scope
+from python_dev.review import sample
 from python_dev.review.quick import Engine, Places
-from python_dev.review.report import Review
-from tests.support.commands import run_dbt, run_dbt_well
+from tests.support.commands import run_dbt
 from tests.support.lake import Lake
+
+pytestmark = pytest.mark.slow
 
 # DuckDB numbers positions in a wider type.
 OTHER_TYPES = {("exp_weekly__order_lines", "line_number"), ("fct_order_lines", "line_number")}
@@ -77,53 +77,3 @@ def test_quick_tables_equal_spark(lake: Lake, landed: tuple[Path, DbtManifest], 
         name: answer.replace("warn", "fail") for name, answer in answers.items()
     }
     assert len(answers) > 10 * len(refused)
-
-
-def test_unit_tests_pass_in_duckdb_or_in_spark(landed: tuple[Path, DbtManifest]) -> None:
-    """In Spark those that DuckDB does not run; the slow tests run all in Spark."""
-    directory, manifest = landed
-    engine, places = Engine(directory), Places(manifest, PROJECT_ROOT)
-    engine.build(places, [node.unique_id for node in manifest.nodes.values() if node.resource_type in REFERENCED])
-    answers, refused = engine.answers(places, manifest.unit_tests.values())
-    assert {*answers.values()} == {"pass"}, answers
-    assert len(answers) > len(refused) > 0
-    run_dbt_well("test", "--select", *(manifest.unit_tests[name].name for name in refused))
-
-
-# A model, what is replaced in its compiled SQL, and where the report must say so.
-PLANTED = [
-    ("fct_product_demand_weekly", "and product_key is not null", "and line_amount > 20", "adds_up_ops_reconciliation"),
-    ("int_payments_unmatched", "interval 96 hours", "interval 48 hours", "int_payments_unmatched"),
-    ("fct_completed_orders", "interval 96 hours", "interval 48 hours", "exp_weekly__completed_orders"),
-    ("int_order_items_priced", "left join", "inner join", "assert_fct_product_sales__every_item_sold_or_excluded"),
-    ("dim_customers", "coalesce(customers.is_deleted, false)", "customers.is_deleted", "keeps_contract_dim_customers_"),
-    ("dim_customers", "    union\n", "    union all\n", "unique_dim_customers_customer_id"),
-    ("stg_shop__orders", "nullif(", "coalesce(", "int_orders_deduplicated"),
-    ("int_orders_deduplicated", "max(struct(", "min(struct(", "int_orders_deduplicated"),
-    ("int_customers_masked", "'$1***'", "'$1**'", "dim_customers"),
-    ("int_store_order_lines_exploded", "quantity", "quantity + 1 as quantity", "fct_order_lines"),
-    ("fct_orders", "lower(channel_spelling)", "channel_spelling", "fct_orders"),
-]
-
-
-@pytest.mark.parametrize(("model", "old", "new", "named"), PLANTED)
-def test_quick_names_a_planted_change(
-    landed: tuple[Path, DbtManifest], monkeypatch: pytest.MonkeyPatch, model: str, old: str, new: str, named: str
-) -> None:
-    directory, manifest = landed
-    monkeypatch.setattr(quick, "SAMPLE", directory)
-    node = manifest.named(model)
-    sql = (node.compiled_code or "").replace(old, new)
-    assert sql != node.compiled_code
-    changed = replace(
-        manifest, nodes={**manifest.nodes, node.unique_id: replace(node, raw_code=sql, compiled_code=sql)}
-    )
-    compared = scope.compare(scope.Side(manifest, {}), scope.Side(changed, {}))
-    names = {name: one.name for name, one in {**manifest.nodes, **manifest.unit_tests}.items()}
-    of_code = Review("base", "change", False, compared, [], names, [], [])
-    tests = [
-        one for one in manifest.nodes.values() if one.resource_type == "test" and compared.reached & {*one.parents}
-    ]
-    result = quick.review(of_code, *quick.build(manifest, PROJECT_ROOT), Places(changed, PROJECT_ROOT), [tests, tests])
-    found = [*result.tests, *(table.node for table in result.differing)]
-    assert [name for name in found if name.startswith(named)]

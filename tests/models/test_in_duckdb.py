@@ -1,25 +1,35 @@
-"""The SQL of the models in DuckDB: values of wider types, NULL in every field, and topics without a record."""
+"""The SQL of the models in DuckDB: as expected by plain Python, for later schemas, and for topics without a record.
 
+That Spark has the same rows is tested on lakes, as are the unit tests that DuckDB does not run (tests/end_to_end).
+"""
+
+import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType
 
 from python_common.config.environment import PROJECT_ROOT
-from python_dbt.manifest import DbtManifest
+from python_common.weeks import IsoWeek
+from python_dbt.manifest import REFERENCED, DbtManifest
 from python_dev.review.quick import Engine, Places
-from python_ingest.declare.spark_types import children, struct, with_children
+from python_dev.stack.sample_data import produced_log
+from python_dev.stack.sample_data.expected.summary import summarise
+from python_dev.stack.sample_data.plan import Plan
+from python_ingest.declare.spark_types import children, with_children
 from python_ingest.declare.table_layout import METADATA_COLUMNS
 from python_ingest.declare.topics import read_declarations
+from tests.support.lake import SIZE
+from tests.support.landed import land_log, write_rows
+from tests.support.main_job import assert_marts_are_as_expected, assert_sales_are_as_expected
 
-Tables = dict[str, list[dict[str, Any]]]
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
 
 MOMENT = datetime(2026, 11, 16, 12, tzinfo=UTC)
 # More than an int, or a price of the sample data, can hold.
@@ -75,19 +85,55 @@ def empty(value: Any, path: str) -> list[str]:
     return []
 
 
+def is_payload(name: str) -> bool:
+    return name == "kafka_key" or name not in METADATA_COLUMNS
+
+
 def land(directory: Path, records: int) -> Path:
     """Land so many records of each topic: with large values, and one whose value has no field."""
     for declaration in read_declarations():
         types = children(declaration.columns)
-        payload = {name: widened(types[name]) for name in types if name == "kafka_key" or name not in METADATA_COLUMNS}
+        payload = {name: widened(column) for name, column in types.items() if is_payload(name)}
         record = {name: large(column) for name, column in payload.items()} | POSITION
         key = record["kafka_key"]
         # Another key, of a number or a text.
         other = {name: value * 2 for name, value in key.items()} if isinstance(key, dict) else key
-        rows = [record, POSITION | {"kafka_key": other, "kafka_offset": 1}][:records]
-        landed = pa.Table.from_pylist(rows, pa.schema(schema_to_pyarrow(struct({**types, **payload}))))
-        pq.write_table(landed, directory / f"{declaration.identifier}.parquet")
+        rows = [record, POSITION | {"kafka_key": other, "kafka_offset": 1}]
+        write_rows(directory, declaration.identifier, rows[:records], {**types, **payload})
     return directory
+
+
+@dataclass
+class Wave:
+    """The sample data after a wave, built in DuckDB, and what should be in it by plain Python."""
+
+    manifest: DbtManifest
+    number: int
+    directory: Path
+
+    def __post_init__(self) -> None:
+        self.last_week = IsoWeek.last_complete(datetime.now(UTC))
+        log = produced_log(**SIZE, last_week=self.last_week, wave=self.number)
+        plan = Plan(**SIZE, last_week=self.last_week)
+        self.expected = json.loads(json.dumps(summarise(log, plan, self.number)))
+        land_log(self.directory, log)
+        self.engine, self.places = Engine(self.directory), Places(self.manifest, PROJECT_ROOT)
+        nodes = [node for node in self.manifest.nodes.values() if node.resource_type in REFERENCED]
+        self.engine.build(self.places, [node.unique_id for node in nodes])
+
+    def query(self, table: str, sql: str) -> list[tuple[Any, ...]]:
+        """Run SQL over a table; it is `rows` in the SQL."""
+        return self.engine.run(f"with rows as (select * from {self.places.tables()[table]}) {sql}")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_marts_of_both_waves_are_as_expected(compiled_project: DbtManifest, tmp_path: Path, number: int) -> None:
+    wave = Wave(compiled_project, number, tmp_path)
+    assert_marts_are_as_expected(wave)
+    assert_sales_are_as_expected(wave, number)
+    answers, refused = wave.engine.answers(wave.places, compiled_project.unit_tests.values())
+    assert {*answers.values()} == {"pass"}, answers
+    assert len(answers) > 30 > len(refused)
 
 
 def build(manifest: DbtManifest, directory: Path, names: Iterable[str]) -> Tables:
