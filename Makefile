@@ -90,14 +90,14 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 PYTEST := $(RUN) pytest --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 15
 
 test: setup browser lint ## Lint, then the tests that need this machine alone, on separate stacks
-	@$(PYTEST) -m "not (slow or cluster or trino)"
+	@$(PYTEST) -m "not slow"
 
 # A third worker, because some tests wait for locks and timeouts.
 test-unit: $(VENV) ## The tests that need no service and not dbt
-	@$(RUN) pytest --numprocesses 3 --dist worksteal --ignore tests/cluster --ignore tests/trino -m "unit and not slow"
+	@$(RUN) pytest --numprocesses 3 --dist worksteal -m unit
 
 test-slow: setup browser $(CLUSTER) ## A lake on servers, random sequences and kills (TEST_SEED, TEST_ROUNDS), faults of services, an upgrade, other Pythons and Javas; PART=2/8 runs the second of eight parts
-	@TEST_ROUNDS=$(or $(TEST_ROUNDS),1) $(PYTEST) -m "slow or cluster or random" $(if $(PART),--part $(PART))
+	@TEST_ROUNDS=$(or $(TEST_ROUNDS),1) $(PYTEST) --ignore tests/trino -m "slow or random" $(if $(PART),--part $(PART))
 
 $(TRINO): tests/trino/pom.xml tests/trino/jars.lock | setup
 	@echo "setup: fetching Trino into tests/trino/target"

@@ -1,13 +1,13 @@
 """The session's stack: real broker, registry and Thrift server on free ports, in a temporary home.
 
-Each test is in one tier, by the fixtures it uses: `unit` needs no service and not dbt, `stack` one of both, `cluster`
-is all of tests/cluster, `trino` all of tests/trino. A module that starts services itself is marked `stack`. `slow`
-takes a test out of `make test`: random sequences, faults of services, separate lakes, kills at random. `random` are
-those with a seed. `make test-slow` runs both and the cluster; with PART=2/8, the second of eight parts of about equal
+Each test is in one tier. `slow` are tests/cluster and tests/trino, and modules that are marked so: separate lakes,
+faults of services, kills at random. `integration` are tests whose fixtures start services or dbt, and modules that
+start them themselves and are marked so. All others are `unit`. `random` are those with a seed. `make test` runs all but
+the slow ones; `make test-slow` runs these, and more seeds; with PART=2/8, the second of eight parts of about equal
 length.
 
-`make test` has two workers, each with a stack. A module is a group, which one worker runs in order. The worker that is
-free takes the next group: first the main lake, which takes longest, then what needs services, unit tests at the end.
+`make test` has two workers. A module is a group, which one worker runs in order. The worker that is free takes the next
+group: one the main lake, the other the tests of the whole stack, then both what needs less, unit tests at the end.
 """
 
 import fcntl
@@ -17,7 +17,6 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,22 +27,23 @@ from python_common.spark.spark_conf import session
 from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dev.stack.temporary import own_environment
-from tests.support.commands import run_dbt_well, run_lakehouse, started
+from tests.support.commands import run_dbt_well, started, wipe
 from tests.support.seeds import ROUNDS
+from tests.support.services.interpreted import INTERPRETED
 from tests.support.services.postgres import Postgres, running_postgres
 from tests.support.services.weed import Weed, running_weed
 
 TESTS = Path(__file__).parent
-# What is built once for several modules; they are one group.
-MAIN_LAKE = "first_wave"
-# Fixtures whose tests are no unit tests: they start services or dbt.
-SERVICES = {"services", "stack", "lake", "weed", "postgres", "compiled_project", "parsed_project"}
+# What is built, or started, once for several modules; they are one group.
+MAIN_LAKE, STACK = "main lake", "stack"
+# Fixtures that start services or dbt; `published_to` is each kind of target, of which S3 is a service.
+SERVICES = {"services", "stack", "lake", "weed", "published_to", "compiled_project", "parsed_project"}
 # How many minutes the longest groups of `make test-slow` take, with two workers on two cores; another one takes one.
 SLOW_MINUTES = {
-    **{"upgrade": 30, "cluster": 26, "small lake": 22, "highest": 9, "python_export/test_run_withheld": 4, "lowest": 7},
-    **{"python_dev/review/test_run": 11, "models/test_increments": 11, "models/test_state": 11},
+    **{"upgrade": 30, "cluster": 24, "small lake": 19, "main lake": 9, "highest": 9, "lowest": 7},
+    **{"models/test_increments": 11, "models/test_state": 11, "models/test_columns": 3},
+    **{"python_dev/review/test_run": 11, "python_export/test_run_withheld": 4, "python_ingest/test_faults_outages": 4},
     **{"cluster/test_catalogs": 3, "end_to_end/test_new_topic": 3},
-    **{"python_ingest/test_faults_outages": 4},
 }
 
 
@@ -64,9 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.random)
         if item.get_closest_marker("xdist_group") is None:
-            module = str(item.path.relative_to(TESTS).with_suffix(""))
-            item.add_marker(pytest.mark.xdist_group("main lake" if is_of_main_lake(item) else module))
-    items.sort(key=lambda item: (not is_of_main_lake(item), tier(item) == "unit"))
+            item.add_marker(pytest.mark.xdist_group(default_group(item)))
+    items.sort(key=lambda item: (group(item) != MAIN_LAKE, group(item) != STACK, tier(item) == "unit"))
     if part := config.getoption("--part"):
         number, of = map(int, part.split("/"))
         chosen = parts({group(item) for item in items if is_slow(item)}, of)[number - 1]
@@ -80,7 +79,7 @@ def group(item: pytest.Item) -> str:
 
 
 def is_slow(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in ("slow", "cluster", "random"))
+    return any(item.get_closest_marker(mark) for mark in ("slow", "random"))
 
 
 def parts(groups: Iterable[str], number: int) -> list[set[str]]:
@@ -92,17 +91,22 @@ def parts(groups: Iterable[str], number: int) -> list[set[str]]:
     return shares
 
 
-def is_of_main_lake(item: pytest.Item) -> bool:
-    return MAIN_LAKE in getattr(item, "fixturenames", ())
+def default_group(item: pytest.Item) -> str:
+    """Return the module of a test, or what several modules share."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "first_wave" in fixtures:
+        return MAIN_LAKE
+    if "stack" in fixtures and tier(item) != "slow":
+        return STACK
+    return str(item.path.relative_to(TESTS).with_suffix(""))
 
 
 def tier(item: pytest.Item) -> str:
-    """Return the tier of a test: what has to run for it."""
-    if item.path.parent.name in {"cluster", "trino"}:
-        return item.path.parent.name
-    on_s3 = "s3" in getattr(item, "callspec", SimpleNamespace(params={})).params.values()
-    uses_service = on_s3 or SERVICES & {*getattr(item, "fixturenames", ())}
-    return "stack" if uses_service or item.get_closest_marker("stack") else "unit"
+    """Return the tier of a test."""
+    if item.path.parent.name in ("cluster", "trino") or item.get_closest_marker("slow"):
+        return "slow"
+    starts_services = SERVICES & {*getattr(item, "fixturenames", ())} or item.get_closest_marker("integration")
+    return "integration" if starts_services else "unit"
 
 
 @pytest.fixture(params=range(1 + 10 * ROUNDS))
@@ -183,12 +187,16 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A running broker and registry; the process environment names them, so that subprocesses find them too."""
+    """A running broker and registry; the process environment names them, so that subprocesses find them too.
+
+    Spark generates code for the slow tests alone: for few rows that takes longer than to process them.
+    """
     with own_environment(tmp_path_factory.mktemp("lakehouse")):
+        os.environ.update({} if ROUNDS else INTERPRETED)
         try:
             yield started("--only", "kafka", "--only", "registry")
         finally:
-            run_lakehouse("stack", "down", "--wipe")
+            wipe()
 
 
 @pytest.fixture(scope="session")

@@ -191,25 +191,6 @@ def lossy(to: int, statement: bytes) -> Iterator[tuple[int, list[str]]]:
         yield int(url.rpartition(":")[2]), losses
 
 
-def test_a_commit_of_pyiceberg_that_is_lost_is_never_half(
-    settings: Settings, postgres: Postgres, database: str
-) -> None:
-    with lossy(postgres.port, b"COMMIT") as (port, losses):
-        catalog = load_catalog(settings.changed(catalog_uri=postgres.address(database, port)))
-        catalog.create_namespace("bronze")
-        catalog.create_table("bronze.t", hundred(0).schema).append(hundred(0))
-        direct, count = load_catalog(settings), 100
-        for loss in ("reply", "reply", "request", "reply"):
-            losses.append(loss)
-            with pytest.raises(OperationalError):
-                catalog.load_table("bronze.t").append(hundred(count))
-            assert losses == []
-            count += 100 if loss == "reply" else 0
-            assert ids(direct, "bronze.t") == [*range(count)]
-        catalog.load_table("bronze.t").append(hundred(count))
-        assert ids(direct, "bronze.t") == [*range(count + 100)]
-
-
 def test_a_commit_of_spark_that_is_lost_is_never_half(settings: Settings, postgres: Postgres, database: str) -> None:
     catalog = load_catalog(settings)
     with (

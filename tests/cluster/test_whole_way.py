@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_urlsafe
@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, env_file, environment, home, read_env_file
 from python_common.config.settings import Settings, from_environment
-from python_common.spark import thrift
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_common.weeks import IsoWeek
 from python_dev.stack import stack
@@ -30,16 +29,13 @@ from python_dev.stack.temporary import own_environment
 from python_export.publishing.manifest import published
 from python_export.publishing.target import open_target
 from python_ingest.declare.topics import Declaration
-from python_jobs import fork
 from tests.support import planted
-from tests.support.commands import run_dbt, run_lakehouse, run_python, started
+from tests.support.commands import run_lakehouse, run_python, started
 from tests.support.services.postgres import PASSWORD, Postgres
-from tests.support.services.secured import PASSWORD as LOGIN
-from tests.support.services.secured import USER, Authority, secured_broker
 from tests.support.services.spark_cluster import SparkCluster, running_cluster
 from tests.support.services.spark_jvm import separate_session
 from tests.support.services.weed import SECRET, Weed
-from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, produce
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, produce
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -65,8 +61,6 @@ class Servers:
     cluster: SparkCluster
     postgres: Postgres
     weed: Weed
-    secrets: dict[str, str] = field(default_factory=dict)
-    """What tests have made, and no user may see."""
 
     def lose_a_worker(self) -> None:
         worker = self.cluster.workers[0]
@@ -271,34 +265,6 @@ def test_a_cluster_that_gives_no_executor_is_named(
     assert "runs no task for the ingester within 10 s" in done.stderr
 
 
-def test_executors_read_from_a_broker_behind_a_login(
-    settings: Settings, servers: Servers, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Executors have password and key from their environment, which the driver gives them."""
-    authority = Authority(tmp_path / "ca")
-    certificate, key = authority.issue("client")
-    with secured_broker(tmp_path / "kafka", authority) as broker:
-        for name, value in {
-            "KAFKA_BOOTSTRAP_SERVERS": broker.sasl_ssl,
-            "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-            "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
-            "KAFKA_SASL_USERNAME": USER,
-            "KAFKA_SASL_PASSWORD": LOGIN,
-            "KAFKA_SSL_CA_LOCATION": str(authority.ca),
-            "KAFKA_SSL_CERTIFICATE_LOCATION": str(certificate),
-            "KAFKA_SSL_KEY_LOCATION": str(key),
-        }.items():
-            monkeypatch.setenv(name, value)
-        declaration = Declaration("test.secured", "bronze_tests", "secured", "string", "dead_letter")
-        topic = TopicFixture(from_environment(), spark, declaration)
-        topic.make_topic()
-        produce(topic, FEW)
-        landed = run_lakehouse("ingest", "run", "--models", str(declared_in(tmp_path, declaration)))
-        assert landed.returncode == 0, landed.stdout + landed.stderr
-        assert_exactly_once(topic, FEW)
-    servers.secrets["key of a client"] = key.read_text().splitlines()[1]
-
-
 def test_a_thrift_server_that_is_killed_in_a_build_is_named(settings: Settings, servers: Servers) -> None:
     server = stack.services(environment())["thrift"]
     done = weekly_in_trouble(lambda: kill(server.process()))
@@ -348,28 +314,12 @@ def test_everything_is_as_on_one_machine(settings: Settings, servers: Servers, t
         assert contents(alone) == tables
 
 
-def test_a_fork_builds_a_mart_from_views_and_files_in_s3(settings: Settings, servers: Servers) -> None:
-    made = run_lakehouse("fork", "create", "mine")
-    assert made.returncode == 0, made.stdout + made.stderr
-    [one] = fork.forks(settings)
-    everything = ("--full-refresh", "--vars", "skip_unchanged: false")
-    build = run_dbt("build", "--select", "dim_customers", *everything, **read_env_file(one.env_file))
-    assert build.returncode == 0, build.stdout
-    with thrift.connect(one.settings) as cursor:
-        lake, base = (f"select * from {catalog}.marts.dim_customers" for catalog in ("lake", "base"))
-        assert thrift.rows(cursor, base)
-        assert thrift.rows(cursor, f"{lake} except {base} union all ({base} except {lake})") == []
-    fork.drop(settings, "mine")
-
-
 def test_no_secret_is_in_an_argument_a_plan_or_a_log(settings: Settings, servers: Servers) -> None:
     secrets = {
-        **servers.secrets,
         "database": PASSWORD,
         "store": SECRET,
         "cluster": servers.cluster.secret,
         "thrift": settings.thrift_password,
-        "broker": LOGIN.split()[0],
     }
     named = [form for name, text in secrets.items() for form in planted.byte_forms(name, text.encode())]
     patterns = {**planted.index(named), **planted.masking_key(settings.needed("pii_key_file"))}

@@ -4,7 +4,6 @@
 """
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -82,37 +81,6 @@ def test_the_settings_of_containers_are_accepted(service: str, tmp_path: Path) -
     settings = Settings.of({name: real.get(value, value) for name, value in given.items()})
     assert settings.thrift_security.is_on
     assert bool(settings.thrift_security.key) == (service == "thrift")
-
-
-def test_each_audience_reads_its_prefix_alone() -> None:
-    terraform = (DEPLOY / "terraform" / "main.tf").read_text()
-    readers = terraform[terraform.index('"aws_iam_policy_document" "readers"') :].partition("\n}\n")[0]
-    resources = re.findall(r'\["export"\]\.arn}(.*)"\]', readers)
-    assert resources == ["/${each.value}/*"]
-    assert 'values   = ["${each.value}/*"]' in readers
-    assert terraform.count('/*"]') == 2 + readers.count('/*"]'), "another policy reads a whole bucket"
-
-
-def test_a_renewed_certificate_restarts_the_thrift_server(tmp_path: Path) -> None:
-    (container,) = pods()["thrift"]["spec"]["containers"]
-    given, run = tmp_path / "given", tmp_path / "run"
-    given.mkdir()
-    run.mkdir()
-
-    def run_here(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-        paths = {"/mnt/given": str(given), "/run/lakehouse": str(run), "exec tini -- deploy/image/entrypoint": "echo"}
-        for path, ours in paths.items():
-            command = [word.replace(path, ours) for word in command]
-        return subprocess.run(command, capture_output=True, check=False)
-
-    # The probe of the port needs a server.
-    probe = [word.partition(" && ")[0] for word in container["livenessProbe"]["exec"]["command"]]
-    for certificate in ("first", "renewed"):
-        (given / "tls.crt").write_text(certificate)
-        assert run_here(probe).returncode
-        assert run_here(container["command"] + container["args"]).stdout == b"thrift\n"
-        assert run_here(probe).returncode == 0
-        assert (run / "tls.crt").stat().st_mode & 0o777 == 0o400
 
 
 def test_an_image_which_has_no_git_names_its_commit(tmp_path: Path) -> None:

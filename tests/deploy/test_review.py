@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import yaml
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from tests.support.small_project import git
+from tests.support.small_project import copy_checkout, git
 from tests.support.topic_fixture import record
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ACTION = yaml.safe_load((PROJECT_ROOT / "action.yml").read_text())
 TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
@@ -33,10 +32,7 @@ EXPRESSIONS = {
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The project as its main branch has it, with the environment that `make setup` makes."""
     directory = tmp_path / "checkout"
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for file in subprocess.check_output(listed, cwd=PROJECT_ROOT, text=True).splitlines():
-        (directory / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT_ROOT / file, directory / file)
+    copy_checkout(directory)
     # An environment that looked older would be made again, for this checkout.
     for file in ("pyproject.toml", "uv.lock"):
         os.utime(directory / file, (0, 0))

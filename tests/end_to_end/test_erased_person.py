@@ -28,7 +28,7 @@ from tests.support.lake import Lake, succeed
 from tests.support.person import ADDRESS, CUSTOMER
 from tests.support.pii_values import pii_values
 
-pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.stack, pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("small lake"), pytest.mark.slow]
 
 ERASE = ("erase", "--subject", f"shop.customer={CUSTOMER}", "--subject", f"payments.customer={CUSTOMER}")
 # How many rows each table has of the person alone.

@@ -24,10 +24,11 @@ from python_common.config.settings import Settings
 from python_common.weeks import IsoWeek
 from python_dev.stack.temporary import running
 from tests.support.commands import LAKEHOUSE
-from tests.support.evolutions import encode
+from tests.support.registry_avro import encode
+from tests.support.small_project import copy_checkout
 from tests.support.topic_fixture import record
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TOPIC, ENTITY = "shop.returns-v1", "product_returns"
 JARS = Path("python_common/spark/target")
@@ -92,11 +93,7 @@ RECORDS = [
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project without its history, on the same jars."""
     directory = tmp_path_factory.mktemp("project")
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
-    for name in listed.stdout.splitlines():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT_ROOT / name, directory / name)
+    copy_checkout(directory)
     shutil.rmtree(directory / JARS, ignore_errors=True)
     (directory / JARS).symlink_to(PROJECT_ROOT / JARS)
     return directory

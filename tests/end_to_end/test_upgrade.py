@@ -27,7 +27,7 @@ from tests.support.lake import Lake, succeed
 from tests.support.release import Release, set_up
 from tests.support.services.interpreted import INTERPRETED
 
-pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.xdist_group("upgrade"), pytest.mark.slow, pytest.mark.timeout(3600)]
 
 RELEASE = "eb7cd5e2a5597427379a59a88cc5d46d19f99efe"
 # As many weeks as a hold compares a week with, and that week.

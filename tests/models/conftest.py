@@ -55,9 +55,9 @@ def show(project_dbt: Dbt) -> Callable[[str], list[dict]]:
 
 
 @pytest.fixture(scope="session")
-def masking_key(stack: Settings) -> Settings:
+def masking_key(stack: Settings, project_dbt: Dbt) -> Settings:
     """The stack once its masking key is readable for Spark and pinned, which the first build does."""
-    run_dbt_well("build", "--select", "channels")
+    assert project_dbt("build", "--select", "channels").success
     return stack
 
 

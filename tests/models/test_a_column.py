@@ -8,7 +8,7 @@ from python_dbt.compile import compiled_manifest
 from python_dbt.pii import check, proof
 from tests.support.small_project import copy_project
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.slow
 
 # Under models: each file, the line behind which a column `currency` is added, and what is added.
 IN_YML = """      - name: currency

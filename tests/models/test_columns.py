@@ -16,6 +16,8 @@ from python_common.spark.thrift import rows
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 
+pytestmark = pytest.mark.slow
+
 WEEKS = ("2026-W44", "2026-W45", "2026-W46")
 NAMES = ("brand", "price", "city", "color", "size")
 TYPES = ("int", "string", "decimal(12,2)")

@@ -14,7 +14,7 @@ from python_dbt.manifest import DbtManifest
 from tests.support.commands import run_dbt, run_dbt_well
 from tests.support.small_project import copy_project, write_small_project
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 Nodes = dict[str, dict[str, Any]]
 

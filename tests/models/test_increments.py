@@ -11,20 +11,19 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from python_common.catalog.catalog import load_catalog, make_namespace
+from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import from_environment
 from python_common.spark import thrift
 from python_dev.stack.sample_data.expected import rules
 from python_dev.stack.sample_data.log import Record
 from python_dev.stack.temporary import running
-from python_ingest.bronze.tables import prepared
 from python_ingest.declare.topics import read_declarations
 from tests.support import bronze
 from tests.support.commands import run_dbt, run_dbt_well
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.shuffled_events import START, Event, Row, events, waves
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SEEDS = range(5)
 WAVES = 2
@@ -90,20 +89,6 @@ def built(own_lake: Catalog) -> Catalog:
             bronze.land(tables, batch, [event for wave in of_seeds for event in wave])
         build("--exclude", "ops", "exports", "--full-refresh")
     return own_lake
-
-
-def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_members(own_lake: Catalog) -> None:
-    make_namespace(own_lake, "bronze")
-    for declaration in read_declarations():
-        prepared(own_lake, declaration)
-    build("--exclude", "ops", "exports")
-    built = contents(own_lake)
-    # The calendar does not come from a topic.
-    assert {name: len(rows) for name, rows in built.items() if rows and name != "marts.dim_dates"} == {
-        "marts.dim_customers": 1,
-        "marts.dim_products": 1,
-    }
-    assert set(RECOMPUTED) <= built.keys()
 
 
 def test_any_increments_of_each_seed_equal_one_build(own_lake: Catalog) -> None:

@@ -17,7 +17,7 @@ from tests.support.commands import run_dbt
 from tests.support.in_process import dbt
 from tests.support.small_project import write_small_project
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # A project of three layers, whose table keeps the initials of people.
 LAYERS = {

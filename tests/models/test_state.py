@@ -23,7 +23,7 @@ from tests.support.seeds import SEED
 from tests.support.services.interpreted import INTERPRETED
 from tests.support.small_project import write_small_project
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 HOOKS = {
     "on-run-start": ["{{ check_pii_key() }}", "{{ load_node_states() }}"],

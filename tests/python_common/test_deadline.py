@@ -18,7 +18,7 @@ from python_dbt import run
 from python_dbt.project import Project
 from tests.support.race import hanging_dbt
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 
 def test_a_step_that_hangs_ends() -> None:

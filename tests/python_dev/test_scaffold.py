@@ -1,4 +1,4 @@
-"""The models that a scaffold writes: columns, classes, and what is refused. An end-to-end test builds them."""
+"""The models that a scaffold writes: columns, classes, and what is refused."""
 
 import json
 import random
@@ -10,18 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
-from pyspark.sql import SparkSession
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
-from python_dbt.compile import compiled_manifest
-from python_dbt.manifest import DbtManifest
-from python_dbt.pii import check, masks, proof
+from python_dbt.pii import masks
 from python_dev.scaffold import columns, files
 from python_dev.scaffold.columns import StagingColumn
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
-from tests.support.scaffolded import TIME, new, topic_of, written_topics
+from tests.support.scaffolded import TIME, new, topic_of
 from tests.support.schemas import LEAVES, random_record
 from tests.support.seeds import SEED
 from tests.support.small_project import copy_project
@@ -306,35 +303,3 @@ def test_no_model_and_no_list_of_another_form_is_overwritten(project: Path) -> N
 
 def contents(project: Path) -> dict[Path, str]:
     return {path: path.read_text() for path in (project / "models").rglob("*") if path.is_file()}
-
-
-@pytest.mark.stack
-def test_what_is_written_for_any_schema_compiles(project: Path, spark: SparkSession) -> None:
-    names = {path.stem for path in written_topics(project, 0)}
-    manifest = compiled_manifest(project)
-    assert check.issues_of(proof.resolve(manifest)) == []
-    assert len([source for source in manifest.landed if source.source_name.startswith("crm")]) == 3
-    assert_spark_has_the_types(spark, manifest, names)
-
-
-def assert_spark_has_the_types(spark: SparkSession, manifest: DbtManifest, names: set[str]) -> None:
-    """Have Spark analyse the SQL of models by name, over empty tables, and compare the columns with their yml."""
-    views = {proof.PADS: "pads"}
-    spark.sql("select cast(null as string) as value").createOrReplaceTempView("pads")
-    for node in proof.in_order(manifest):
-        columns_of_node = {name: column.data_type for name, column in node.columns.items() if column.data_type}
-        if node.resource_type == "source" and node.source_name.startswith("crm"):
-            sql = ", ".join(f"cast(null as {its_type}) as `{name}`" for name, its_type in columns_of_node.items())
-            relation = spark.sql(f"select {sql}")
-        elif node.resource_type == "model" and node.name in names:
-            sql = node.compiled_code or ""
-            for table, view in views.items():
-                sql = re.sub(rf"(?<![\w.]){re.escape(table)}(?!\w)", view, sql)
-            relation = spark.sql(sql)
-            types = {field.name: field.dataType.simpleString() for field in relation.schema}
-            is_described = node.schema in ("marts", "exports")
-            assert columns_of_node == {name: types[name] for name in (types if is_described else columns_of_node)}
-        else:
-            continue
-        views[proof.table_name(node)] = f"analysed_{len(views)}"
-        relation.createOrReplaceTempView(views[proof.table_name(node)])

@@ -33,7 +33,7 @@ from tests.support.services.secured import (
 )
 from tests.support.topic_fixture import TopicFixture, record
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 USER_INFO = "reader:registry-secret-9b1d"
 TOKEN = "token-secret-c04e"

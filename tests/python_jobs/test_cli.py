@@ -15,7 +15,7 @@ from python_dev.review import report
 from python_jobs import cli
 from tests.support.in_process import lakehouse
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 # What the sub-commands import, and what takes long to.
 HEAVY = {"boto3", "confluent_kafka", "duckdb", "httpx2", "pyarrow", "pyiceberg", "pyspark", "sqlglot"}

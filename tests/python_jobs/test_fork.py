@@ -15,7 +15,7 @@ from python_jobs.fork import Fork
 from tests.support.commands import run_lakehouse
 from tests.support.lake import contents
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # Each leaves the three relations in place.
 STATEMENTS = (

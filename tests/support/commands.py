@@ -7,6 +7,7 @@ from pathlib import Path
 
 from python_common.config.environment import PROJECT_ROOT, env_file, read_env_file
 from python_common.config.settings import Settings, from_environment
+from python_dev.stack import stack
 from tests.support import forked
 from tests.support.in_process import without_times
 
@@ -32,8 +33,13 @@ def run_python(script: str, *arguments: str, **env: str) -> subprocess.Completed
 def run_dbt(
     *arguments: str, directory: Path = PROJECT_ROOT, timeout: float = 900, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run dbt with the project's profile; the caller looks at the exit code."""
-    arguments = ("--no-use-colors", *arguments, "--profiles-dir", str(PROJECT_ROOT))
+    """Run dbt with the project's profile; the caller looks at the exit code.
+
+    In another target directory it finds what was parsed last of this project on the lake, too.
+    """
+    parsed = Path(os.environ.get("DBT_TARGET_PATH", "none"), "partial_parse.msgpack")
+    known = ("--partial-parse-file-path", str(parsed)) if directory == PROJECT_ROOT and parsed.exists() else ()
+    arguments = ("--no-use-colors", *arguments, *known, "--profiles-dir", str(PROJECT_ROOT))
     return forked.dbt(arguments, directory, {**os.environ, **env}, timeout)
 
 
@@ -50,3 +56,11 @@ def started(*only: str) -> Settings:
     assert started.returncode == 0, started.stderr
     os.environ.update(read_env_file(env_file()))
     return from_environment()
+
+
+def wipe() -> None:
+    """End the services at once, for what they would write first is deleted with all data."""
+    for service in stack.services(stack.variables(())).values():
+        if process := service.process():
+            process.kill()
+    run_lakehouse("stack", "down", "--wipe")

@@ -21,6 +21,14 @@ def copy_project(directory: Path) -> None:
         shutil.copy(PROJECT_ROOT / name, directory / name)
 
 
+def copy_checkout(directory: Path) -> None:
+    """Copy all files that git has of this project, or would take."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.check_output(listed, cwd=PROJECT_ROOT, text=True).splitlines():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT_ROOT / name, directory / name)
+
+
 def write_small_project(directory: Path, **settings: object) -> None:
     """Write a dbt project of no models yet that borrows the project's macros and builds in schema `small`."""
     project = {

@@ -36,8 +36,8 @@ from python_ingest.landing.run import Ingester, Options, TopicResult
 from python_ingest.maintenance.maintain import Maintained, Retention, maintain_table
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
-from tests.support.evolutions import encode
 from tests.support.race import until
+from tests.support.registry_avro import encode
 
 PARTITIONS = 3
 

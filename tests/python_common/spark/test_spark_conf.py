@@ -1,8 +1,10 @@
 """Spark's configuration: the user's file overrides ours, and missing jars are an error with its remedy."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +70,21 @@ def test_only_a_driver_with_local_executors_is_kept_to_loopback(
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.1")
     assert spark_conf.process_environment(offline_settings)["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert spark_conf.process_environment(configured)["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+def test_java_unpacks_libraries_where_execution_is_allowed(
+    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch, noexec = offline_settings.home / "tmp", set[Path]()
+    flags = {True: os.ST_NOEXEC | os.ST_NOSUID, False: os.ST_NOSUID}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags[path in noexec]))
+    for forbidden, expected in (((), None), ((spark_conf.JAVA_TMP,), f"-Djava.io.tmpdir={scratch}")):
+        noexec.update(forbidden)
+        options = spark_conf.process_environment(offline_settings)["SPARK_SUBMIT_OPTS"].split()
+        assert [option for option in options if "tmpdir" in option] == [expected] * bool(expected)
+    noexec.add(scratch)
+    with pytest.raises(UserError, match=f"Neither /tmp nor {scratch} allows execution"):
+        spark_conf.process_environment(offline_settings)
 
 
 def test_executors_get_secrets_by_their_environment(

@@ -10,7 +10,7 @@ from python_common.errors import UserError
 from python_common.process import free_ports
 from python_common.spark import thrift_server
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 ALL = "0.0.0.0"
 

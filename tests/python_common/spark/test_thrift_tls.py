@@ -19,7 +19,7 @@ from python_dev.stack.temporary import own_environment
 from tests.support.commands import LAKEHOUSE, run_dbt
 from tests.support.services.secured import Authority
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ALL = "0.0.0.0"
 KEY_PASSWORD = "thrift-key-secret"

@@ -231,7 +231,7 @@ def test_a_seed_is_read_as_declared(tmp_path: Path) -> None:
     assert [*engine.reasons.values()] == ["its columns have no declared types"]
 
 
-@pytest.mark.stack
+@pytest.mark.slow
 def test_both_sides_are_compiled_for_the_weeks_of_the_sample(
     tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from tests.support.commands import run_dbt
 from tests.support.lake import contents
 from tests.support.small_project import git, write_small_project
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 FILES = {
     "models/stg_sales.sql": """

@@ -24,7 +24,7 @@ from python_dev.stack.temporary import FOREIGN, own_environment, running
 from tests.support.commands import run_lakehouse
 from tests.support.services.interpreted import INTERPRETED
 
-pytestmark = pytest.mark.stack
+pytestmark = pytest.mark.integration
 
 
 def pids() -> dict[str, str]:

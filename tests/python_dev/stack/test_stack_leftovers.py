@@ -10,7 +10,7 @@ import pytest
 from python_common.process import free_ports
 from tests.support.commands import run_lakehouse
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def test_down_stops_what_up_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from python_export.publishing.target import LocalTarget, open_target, staging
 from tests.support.publishing import FORKS, POINTS, publish_and_die, publish_and_report, read_all_the_while, start
 from tests.support.versions import publish_content
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Stop = Callable[[], tuple[int, list[str]]]
 

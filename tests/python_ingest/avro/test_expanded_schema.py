@@ -17,7 +17,7 @@ from python_ingest.bronze.column_types import of_avro, reader_schema
 from python_ingest.declare.spark_types import children
 from python_ingest.kafka.message import HEADER_BYTES
 from python_ingest.verify.avro_values import Reader
-from tests.support.evolutions import encode
+from tests.support.registry_avro import encode
 from tests.support.topic_fixture import record
 
 

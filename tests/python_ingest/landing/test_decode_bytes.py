@@ -16,7 +16,7 @@ from python_ingest.avro.bounded import bounded
 from python_ingest.avro.expanded_schema import expand_schema
 from python_ingest.kafka.message import HEADER_BYTES
 from tests.support.avro_versions import a_value, avro_long
-from tests.support.evolutions import encode
+from tests.support.registry_avro import encode
 from tests.support.topic_fixture import (
     TopicFixture,
     assert_columns_hold_what_bytes_encode,

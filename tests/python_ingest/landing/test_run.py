@@ -1,13 +1,11 @@
-"""A run that is disturbed: producers never stop writing, or it is killed; test_run_kills.py has more kills."""
+"""A run whose producers never stop writing; test_run_kills.py has those that are killed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from python_ingest.landing.run import Options
-from tests.support.kills import killed_at
-from tests.support.topic_fixture import Messages, TopicFixture, assert_exactly_once, produce
+from tests.support.topic_fixture import Messages, TopicFixture, produce
 
 
 @dataclass
@@ -48,7 +46,3 @@ def test_what_comes_while_a_run_plans_waits_for_the_next_one(topic: TopicFixture
     for one in (topic, later):
         assert one.land_well(replace(options, max_records=1000)).records == sum(added)
         assert one.verify().issues == []
-
-
-def test_a_batch_killed_before_its_commit_is_landed_once(topic: TopicFixture, models_dir: Path) -> None:
-    assert_exactly_once(topic, killed_at("between data files and commit", topic, models_dir))

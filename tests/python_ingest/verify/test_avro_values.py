@@ -11,7 +11,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from python_ingest.kafka.message import schema_id
 from python_ingest.verify.avro_values import NotCompared, Reader, Unreadable, renamed
 from tests.support.avro_versions import a_value, a_version, merged, without_nulls
-from tests.support.evolutions import encode
+from tests.support.registry_avro import encode
 from tests.support.topic_fixture import record
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -1,7 +1,4 @@
-"""Spark that generates no code.
-
-That of a cluster and of tests without a separate lake generates it.
-"""
+"""Spark that generates no code: that of `make test` and of separate lakes, not of a cluster and other slow tests."""
 
 from python_common.config.environment import PROJECT_ROOT
 
