@@ -189,7 +189,7 @@ def postgres() -> Iterator[Postgres]:
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A running broker and registry; the process environment names them, so that subprocesses find them too.
 
-    Spark generates code for the slow tests alone: for few rows that takes longer than to process them.
+    Spark generates code if TEST_ROUNDS is set, as by `make test-slow`: for few rows that takes longer than their jobs.
     """
     with own_environment(tmp_path_factory.mktemp("lakehouse")):
         os.environ.update({} if ROUNDS else INTERPRETED)
