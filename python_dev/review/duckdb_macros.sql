@@ -47,3 +47,5 @@ create macro ansi_sum(x) as if(fits(sum(x)), sum(x), error('a sum overflows'));
 create macro try_sum(x) as if(fits(sum(x)), sum(x), null);
 create macro safe_add(a, b) as try(a + b);
 create macro safe_multiply(a, b) as try(a * b);
+-- A run without an increment: the bounds from the beginning.
+create macro lakehouse_bound(name, beginning) as beginning;

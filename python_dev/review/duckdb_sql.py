@@ -270,5 +270,4 @@ RULES: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(EXTREMES, _extreme),
     exp.ArgMax: lambda node: _call("arg_max_null", node.this, _key(node.expression)),
     exp.ArgMin: lambda node: _call("arg_min_null", node.this, _key(node.expression)),
-    exp.Anonymous: lambda node: exp.Literal.string(node.expressions[1].name) if _is_bound(node) else node,
 }
