@@ -5,6 +5,7 @@ The project is compiled in a copy in which macros that ask a warehouse are repla
 """
 
 import configparser
+import hashlib
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from python_common import private_files
+from python_common.config.environment import PROJECT_ROOT, home
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest, Node, load
 
@@ -34,6 +36,21 @@ class NotCompiled(UserError):
     """dbt cannot compile the project; `parsed` is its manifest without compiled SQL, empty if it cannot parse it."""
 
     parsed = DbtManifest({}, {}, {})
+
+
+def cached_manifest(project: Path, commit: str = "") -> DbtManifest:
+    """Return a compiled manifest as `compiled_manifest` does, of which dbt parses only what differs from the last one.
+
+    For the last `commit` that was given, dbt does not run, if its version and the weeks are the same.
+    """
+    deciding = (
+        commit,
+        os.environ["LAKEHOUSE_WEEKS"],
+        Path(__file__).read_text(),
+        (PROJECT_ROOT / "uv.lock").read_text(),
+    )
+    state = hashlib.sha256("\n".join(deciding).encode()).hexdigest() if commit else ""
+    return compiled_manifest(project, private_files.directory(home() / "review-cache"), state)
 
 
 def compiled_manifest(project: Path, cache: Path | None = None, state: str = "") -> DbtManifest:
@@ -55,7 +72,7 @@ def compiled_manifest(project: Path, cache: Path | None = None, state: str = "")
             [
                 Path(sys.executable).with_name("dbt"),
                 *("--no-use-colors", "--quiet", "compile", "--no-populate-cache", "--profiles-dir", project),
-                *("--target-path", copy / "target", "--log-path", copy / "logs"),
+                *("--target-path", copy / "target", "--log-level-file", "none"),
             ],
             cwd=copy,
             # Nothing listens there: a macro without stand-in fails at once instead of asking some warehouse.

@@ -33,6 +33,11 @@ def home() -> Path:
     return Path(os.environ.get("LAKEHOUSE_HOME") or PROJECT_ROOT / ".lakehouse").absolute()
 
 
+def landed_rows() -> Path:
+    """Return the directory of the landed rows, of persons, that a review has in use; an erasure deletes it."""
+    return home() / "landed-rows"
+
+
 def env_file() -> Path:
     """Return the path of the env file: `export KEY=value` lines, mode 0600."""
     return home() / "env"

@@ -9,11 +9,12 @@ SQL that this module does not know is not guessed at: it raises `UnsupportedSql`
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 from sqlglot import exp
 
 from python_dbt.pii.flows import LANDED, MASKING_KEY, NONE, Flows, Relation, Scope, carried, computed, union
-from python_dbt.pii.masks import Mask, load
+from python_dbt.pii.masks import Mask, Masks, load
 from python_dbt.pii.parse import UnsupportedSql, kind, statement
 
 # What hands a value on as it is.
@@ -29,11 +30,20 @@ def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
         UnsupportedSql: the SQL cannot be parsed, or uses a relation, column or clause that is not known.
     """
     tree = statement(sql, frozenset().union(*(table.classified for table in tables.values())))
-    # The metadata tables of all relations are among them: what is not ordered is not copied.
-    scope = Scope({name: replace(table, ordered=False) if table.ordered else table for name, table in tables.items()})
     if not isinstance(tree, exp.Query):
         raise UnsupportedSql(f"it is not a query but {kind(tree)}")
-    return _query(tree, scope)
+    names = {_named(table) for table in tree.find_all(exp.Table)} & tables.keys()
+    return _followed(sql, frozenset((name, replace(tables[name], ordered=False)) for name in names), load())
+
+
+# Equal SQL over equal relations has equal columns: a review proves two sides, which are mostly equal.
+@cache
+def _followed(sql: str, tables: frozenset[tuple[str, Relation]], _: Masks) -> Relation:
+    return _query(statement(sql, frozenset()), Scope(dict(tables)))
+
+
+def _named(table: exp.Table) -> str:
+    return ".".join(part.name for part in table.parts).lower()
 
 
 def _query(node: exp.Expr, scope: Scope) -> Relation:
@@ -155,7 +165,7 @@ def _add(scope: Scope, node: exp.Expr) -> Scope:
         _only(node, "this", "db", "catalog", "alias")
         if not isinstance(node.this, exp.Identifier):
             raise UnsupportedSql(f"it reads from {kind(node.this)}")
-        name = ".".join(part.name for part in node.parts).lower()
+        name = _named(node)
         if name not in scope.tables:
             raise UnsupportedSql(f"it reads {name}, which is not a relation of the project")
         relation = scope.tables[name]

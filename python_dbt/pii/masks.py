@@ -37,7 +37,7 @@ class Mask:
     source: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Masks:
     """The PII classes and their masks, the types they take, the ends of masked names, and what may read the key."""
 

@@ -148,20 +148,25 @@ def _personal_data(before: DbtManifest, after: DbtManifest) -> list[Finding]:
     """Return leaks that are new, changed masks, and classes that reach other readable columns, or by weaker masks."""
     if (before.nodes, before.sources, _macros(before)) == (after.nodes, after.sources, _macros(after)):
         return []
-    with masks.rendered_by(_macros(before)):
-        former, old, rendered = proof.resolve(before), _paths(before), masks.rendered()
-        known = {issue.message for issue in check.issues_of(former)}
+    former, old, rendered, known = proven(before)
+    lineage, new, rendered_now, issues = proven(after)
     with masks.rendered_by(_macros(after)):
-        lineage, new = proof.resolve(after), _paths(after)
         # By the classes before the change, too: a class that is removed hides what leaks.
         formerly = proof.resolve(declared.with_former_classes(former, lineage))
-        issues = {issue.message for issue in (*check.issues_of(lineage), *proof.leaks(formerly))} - known
+        issues |= {issue.message for issue in proof.leaks(formerly)}
         return [
-            *(Finding("breaking", "personal data", message) for message in issues),
+            *(Finding("breaking", "personal data", message) for message in issues - known),
             *_classes(formerly, lineage),
-            *_changed_masks(after, {mask for mask, _ in rendered.items() ^ masks.rendered().items()}),
+            *_changed_masks(after, {mask for mask, _ in rendered.items() ^ rendered_now.items()}),
             *_flows(old, new, {node.name for node in after.nodes.values()}),
         ]
+
+
+def proven(manifest: DbtManifest) -> tuple[proof.Lineage, Paths, dict[tuple[str, str], str], set[str]]:
+    """Return the lineage of a side with its own masks, its paths, the SQL of the masks, and what is wrong."""
+    with masks.rendered_by(_macros(manifest)):
+        lineage = proof.resolve(manifest)
+        return lineage, _paths(manifest), masks.rendered(), {issue.message for issue in check.issues_of(lineage)}
 
 
 def _macros(manifest: DbtManifest) -> list[str]:

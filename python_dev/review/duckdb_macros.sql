@@ -40,8 +40,12 @@ create macro time_text(x) as case
 create macro with_case(x) as
     if(regexp_matches(x, '[ßİŉǰΐΰΣևẖ-ẚẞἀ-ᾼιὂ-ῼﬀ-ﬗ]'), error('needs Spark: the other case of a letter'), x);
 create macro not_null(x) as case when x is null then error('needs Spark: NULL in a struct that is ordered') else x end;
+create macro integer_quotient(x, y) as
+    if(x is null or is_integer(x), x / y, error('needs Spark: a quotient of ' || typeof(x)));
 create macro fits(x) as typeof(x) <> 'HUGEINT' or x between -9223372036854775808 and 9223372036854775807;
 create macro ansi_sum(x) as if(fits(sum(x)), sum(x), error('a sum overflows'));
 create macro try_sum(x) as if(fits(sum(x)), sum(x), null);
 create macro safe_add(a, b) as try(a + b);
 create macro safe_multiply(a, b) as try(a * b);
+-- A run without an increment: the bounds from the beginning.
+create macro lakehouse_bound(name, beginning) as beginning;

@@ -190,20 +190,11 @@ def _cast(node: Any) -> Any:
 def _quotient(node: exp.Div) -> exp.Expr:
     """Return a decimal divided by a power of ten, which is exact, or an integer by another one, which is a double."""
     dividend, digits = node.this.unnest(), node.expression.name if node.expression.is_int else ""
-    node.set("safe", False)
     if isinstance(dividend, exp.Cast) and dividend.to.this == exp.DType.DECIMAL and digits in QUOTIENTS:
         return exp.Mul(this=node.this, expression=_as(exp.Literal.string(QUOTIENTS[digits]), "decimal(4, 3)"))
-    if _is_integer(dividend) and digits.strip("0"):
-        return node
+    if digits.strip("0"):
+        return _call("integer_quotient", node.this, node.expression)
     raise NeedsSpark("the type of a quotient was not compared with Spark's")
-
-
-def _is_integer(node: Any) -> bool:
-    node = node.unnest()
-    if isinstance(node, (exp.Add, exp.Mul, exp.Sub)):
-        return _is_integer(node.this) and _is_integer(node.expression)
-    is_cast = isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.INTEGER_TYPES)
-    return is_cast or node.is_int or isinstance(node, exp.UnixMillis)
 
 
 def _key(struct: exp.Expr) -> exp.Expr:
@@ -279,5 +270,4 @@ RULES: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(EXTREMES, _extreme),
     exp.ArgMax: lambda node: _call("arg_max_null", node.this, _key(node.expression)),
     exp.ArgMin: lambda node: _call("arg_min_null", node.this, _key(node.expression)),
-    exp.Anonymous: lambda node: exp.Literal.string(node.expressions[1].name) if _is_bound(node) else node,
 }

@@ -6,33 +6,27 @@ what DuckDB cannot run as Spark does is named.
 
 import ast
 import csv
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 from sqlglot import exp
 
-from python_common import private_files
-from python_common.config.environment import PROJECT_ROOT, home
-from python_common.errors import UserError
-from python_dbt import compile as dbt_compile
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii.proof import PADS
+from python_dbt.project import Project
 from python_dev.review import contracts, data
 from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
 from python_dev.review.report import Review, TableReport
+from python_dev.review.scope import ReviewScope
 
-SAMPLE = PROJECT_ROOT / "target" / "sample"
-"""The landed sample data: `<schema>.<table>.parquet` for each bronze table, and `weeks`, comma separated."""
-ERROR = "error"
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
 WRONG_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
 BEFORE, AFTER = "before", "after"
-# The sample data has no persons: any key does.
+# Nothing that it masks is stored: any key does.
 KEY = f"sample:{'5c' * 64}{'36' * 64}:source"
 # Macros whose other SQL in a unit test means the same with open bounds.
 HONOURED = {"changed_in", "in_new_batches", "in_affected", "exported_columns"}
@@ -53,21 +47,6 @@ class QuickReview(Review):
         if (verdict := super().verdict) != "clean":
             return verdict
         return f"nothing found in {self.built} models and {self.tested} tests; run the full review before merging"
-
-
-def weeks() -> str:
-    """Return the weeks of the sample data, which both sides export; a UserError if there is no sample data."""
-    try:
-        return (SAMPLE / "weeks").read_text().strip()
-    except FileNotFoundError:
-        raise UserError("There is no landed sample data", "Run `make sample`, which lands it once") from None
-
-
-def cache(commit: str) -> tuple[Path, str]:
-    """Return the directory that keeps what dbt has parsed, and a name for what decides on the manifest of a commit."""
-    deciding = (Path(dbt_compile.__file__), PROJECT_ROOT / "uv.lock")
-    state = "\n".join([commit, weeks(), *(file.read_text() for file in deciding)])
-    return private_files.directory(home() / "review-cache"), hashlib.sha256(state.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -117,17 +96,14 @@ class Places:
 class Engine:
     """DuckDB with the sample data, in which nodes are built, by database and unique id.
 
-    `reasons` are why a node is not built, and `roots` the names of the nodes behind it that this begins at; the SQL of
-    those that are `failed` is wrong on the sample data.
+    `errors` are why a node is not built: one of WRONG_VALUES if its SQL is wrong on the sample data.
     """
 
     sample: Path
     pii_key: str = KEY
     database: duckdb.DuckDBPyConnection = field(default_factory=duckdb.connect)
     built: set[tuple[str, str]] = field(default_factory=set)
-    failed: set[tuple[str, str]] = field(default_factory=set)
-    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
-    roots: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Make the databases, the macros and the table of the masking key. No table is a variable of Python."""
@@ -151,22 +127,23 @@ class Engine:
         """Build nodes, each after what it is made of."""
         for unique_id in unique_ids:
             node, key = places.node(unique_id), places.key(unique_id)
-            if key in self.built or key in self.reasons:
+            if key in self.built or key in self.errors:
                 continue
             self.build(places, node.parents)
-            if roots := self.unbuilt(places, node.parents):
-                self.reasons[key], self.roots[key] = f"made of {', '.join(roots)}", roots
-                continue
             try:
+                if behind := self.unbuilt(places, node.parents):
+                    raise NeedsSpark(f"made of {', '.join(behind)}")
                 self._make(places, node)
                 self.built.add(key)
             except (NeedsSpark, duckdb.Error) as error:
-                self.reasons[key], self.roots[key] = why(error), [node.name]
-                self.failed |= {key} if isinstance(error, WRONG_VALUES) else set()
+                self.errors[key] = error
 
     def unbuilt(self, places: Places, unique_ids: Iterable[str]) -> list[str]:
         """Return the names of the nodes at which it begins that some are not built."""
-        return sorted({name for one in unique_ids for name in self.roots.get(places.key(one), ())})
+        names = set[str]()
+        for node in (places.node(one) for one in unique_ids if places.key(one) in self.errors):
+            names |= {*(self.unbuilt(places, node.parents) or [node.name])}
+        return sorted(names)
 
     def _make(self, places: Places, node: Node) -> None:
         if node.materialized == "ephemeral":
@@ -191,19 +168,17 @@ class Engine:
         """Return the types of a table's columns."""
         return {name: kind for name, kind, *_ in self.run(f"describe {table}")}
 
-    def answers(self, places: Places, tests: Iterable[Node]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return by unique id the answers of tests, as dbt has them, and why others have none."""
-        answers, refused = {}, {}
+    def answers(self, places: Places, tests: Iterable[Node]) -> dict[str, str | Exception]:
+        """Return by unique id the answers of tests, as dbt has them, or why they have none."""
+        answers: dict[str, str | Exception] = {}
         for test in tests:
             word = "warn" if str(test.config.get("severity", "")).lower() == "warn" else "fail"
             try:
                 rows = (self._differing if test.resource_type == "unit_test" else self._failing)(places, test)
                 answers[test.unique_id] = f"{word} {rows}" if rows else "pass"
-            except WRONG_VALUES as error:
-                answers[test.unique_id] = f"{ERROR}: {why(error)}"
             except (NeedsSpark, duckdb.Error) as error:
-                refused[test.unique_id] = why(error)
-        return answers, refused
+                answers[test.unique_id] = error
+        return answers
 
     def _failing(self, places: Places, test: Node) -> int:
         if behind := self.unbuilt(places, test.parents):
@@ -221,22 +196,34 @@ class Engine:
             node = places.read_by(fixture["input"])
             if places.key(node.unique_id) not in self.built:
                 raise NeedsSpark(f"it reads {node.name}")
-            rows = _fixture(fixture["rows"], self.columns(tables[node.table]))
-            tables[node.table] = f"memory.fixtures.input_{number}"
-            try:
-                self.run(f"create or replace table {tables[node.table]} as {rows}")
-            except duckdb.ConversionException:
-                raise NeedsSpark("DuckDB lacks a value of a fixture") from None
+            table, tables[node.table] = tables[node.table], f"memory.fixtures.input_{number}"
+            self._fill(tables[node.table], f"select * from {table}", fixture["rows"])
         sql = translate(model.compiled_code or "", tables, are_bounds_open=True)
         self.run(f"create or replace table fixtures.actual as {sql}")
         expected = test.expect["rows"]
-        named = {name for row in expected for name in row} if isinstance(expected, list) else set()
-        types = {name: kind for name, kind in self.columns("fixtures.actual").items() if name in named or not named}
-        self.run(f"create or replace table fixtures.expected as {_fixture(expected, types)}")
-        columns = ", ".join(f'"{name}"' for name in types)
-        actual, expects = (f"(select {columns} from fixtures.{side})" for side in ("actual", "expected"))
-        differing = f"({actual} except all {expects}) union all ({expects} except all {actual})"
+        named = {f'"{name}"': None for row in expected for name in row} if isinstance(expected, list) else {}
+        actual, expects = (f"select {', '.join(named) or '*'} from fixtures.{side}" for side in ("actual", "expected"))
+        self._fill("fixtures.expected", actual, expected)
+        differing = f"(({actual}) except all ({expects})) union all (({expects}) except all ({actual}))"
         return int(self.run(f"select count(*) from ({differing})")[0][0])
+
+    def _fill(self, table: str, query: str, rows: object) -> None:
+        """Make a table with the columns of a query and the rows of a fixture, of which others are NULL."""
+        if not isinstance(rows, list):
+            raise NeedsSpark("a fixture is SQL or a file")
+        self.run(f"create or replace table {table} as {query} limit 0")
+        kinds = self.columns(table)
+        for row in rows:
+            values = {name: str(value) for name, value in row.items() if value is not None}
+            for kind in (kinds.get(name, "") for name in values):
+                if kind.startswith(("STRUCT", "MAP")) or kind.endswith("]"):
+                    raise NeedsSpark(f"a fixture has a value of type {kind}")
+            columns = ", ".join(f'{"encode(?)" if kinds.get(name) == "BLOB" else "?"} as "{name}"' for name in values)
+            try:
+                select = f"by name select {columns}" if values else "default values"
+                self.database.execute(f"insert into {table} {select}", [*values.values()])
+            except duckdb.ConversionException:
+                raise NeedsSpark("DuckDB lacks a value of a fixture") from None
 
 
 def why(error: Exception) -> str:
@@ -256,31 +243,24 @@ def _seed(node: Node, file: Path) -> str:
     return f"select * from read_csv('{file}', header = true, nullstr = ['', 'null'], columns = {columns})"
 
 
-def _fixture(rows: object, types: Mapping[str, str]) -> str:
-    """Return the rows of a unit test, typed as the columns of a table."""
-    if not isinstance(rows, list):
-        raise NeedsSpark("a fixture is SQL or a file")
-    selects = []
-    for row in ({}, *rows):
-        selects.append("select " + ", ".join(f'{_literal(row.get(name), types[name])} as "{name}"' for name in types))
-    # Without rows it has columns.
-    return " union all ".join([f"{selects[0]} where false", *selects[1:]])
-
-
-def _literal(value: object, kind: str) -> str:
-    if value is None:
-        return f"cast(null as {kind})"
-    if kind.startswith(("STRUCT", "MAP")) or kind.endswith("]"):
-        raise NeedsSpark(f"a fixture has a value of type {kind}")
-    quoted = "'" + str(value).replace("'", "''") + "'"
-    return f"encode({quoted})" if kind == "BLOB" else f"cast({quoted} as {kind})"
-
-
-def build(manifest: DbtManifest, root: Path) -> tuple[Engine, Places]:
-    """Build all that is there before a change; the change need not be known yet."""
-    engine, before = Engine(SAMPLE), Places(manifest, root)
+def build(manifest: DbtManifest, root: Path, sample: Path) -> tuple[Engine, Places]:
+    """Build and prove all that is there before a change, while dbt compiles the change."""
+    engine, before = Engine(sample), Places(manifest, root)
     engine.build(before, [one.unique_id for one in manifest.nodes.values() if one.resource_type in REFERENCED])
+    # It is remembered: of the changed code what differs is left.
+    contracts.proven(manifest)
     return engine, before
+
+
+def of_all(manifest: DbtManifest, project: Project, sample: Path) -> QuickReview:
+    """Review a compiled project against nothing: each model and test is new."""
+    nodes, unit_tests = manifest.nodes, manifest.unit_tests
+    names = {one.unique_id: one.name for one in (*nodes.values(), *unit_tests.values())}
+    scope = ReviewScope(added=sorted(one for one, node in nodes.items() if node.resource_type in (*REFERENCED, "test")))
+    of_code = Review("nothing", project.commit() or "unknown", False, scope, [], names, [], {})
+    nothing, after = Places(DbtManifest({}, {}), project.directory), Places(manifest, project.directory)
+    tests = [*(one for one in nodes.values() if one.resource_type == "test"), *unit_tests.values()]
+    return review(of_code, Engine(sample), nothing, after, [[], tests])
 
 
 def review(
@@ -294,56 +274,67 @@ def review(
     parents = [parent for test in tests[1] for parent in test.parents]
     inputs = [one for parent in parents for one in after.node(parent).parents]
     engine.build(after, sorted({*parents, *inputs, *(reached & after.manifest.nodes.keys())}))
-    answers: list[dict[str, str]] = []
-    refused: dict[str, str] = {}
-    for places, of_side in zip((before, after), tests, strict=True):
-        of_tests, why_none = engine.answers(places, of_side)
-        answers.append(of_tests)
-        refused |= why_none
-    # What fails before the change, too, or is new, may be right in Spark.
-    refused |= {one: text for one, text in answers[0].items() if text.startswith(ERROR)}
-    refused |= {one: text for one, text in answers[1].items() if text.startswith(ERROR) and one not in answers[0]}
-    answers = [{one: text for one, text in of_side.items() if one not in refused} for of_side in answers]
-    refused |= {one: text for (_, one), text in engine.reasons.items() if one in reached}
-    broken = sorted(one for name, one in engine.failed if name == AFTER and before.key(one) in engine.built)
-    failing = [one for one, text in sorted(answers[1].items()) if _fails(text) and not _fails(answers[0].get(one, ""))]
-    unseen = {one: text for one, text in scope.changed.items() if one in reached and not text.startswith(SHOWN_BY_SQL)}
-    for one in reached & scope.changed.keys():
-        old, new = (increments(places.node(one).compiled_code or "") for places in (before, after))
-        unseen |= {one: "it is incremental, and reads other batches or keys"} if old != new else {}
-    undecided = {**refused, **unseen}
-    changed = {*scope.changed, *scope.added, *unseen}
-    values = {one.name: getattr(of_code, one.name) for one in fields(of_code)}
-    values["findings"] = [
-        *(Finding("breaking", names[one], engine.reasons[AFTER, one]) for one in broken),
-        *(Finding("breaking", names[one], f"test answers {answers[1][one]}") for one in failing),
-        *of_code.findings,
-        *(Finding("note", names[one], f"needs Spark: {undecided[one]}") for one in sorted(undecided.keys() - changed)),
-    ]
-    values["not_compared"] = {
-        **of_code.not_compared,
-        **{names[one]: f"needs Spark: {undecided[one]}" for one in sorted(undecided.keys() & changed - {*broken})},
+    old, new = (
+        {one: engine.errors.get(places.key(one), "built") for one in reached & places.manifest.nodes.keys()}
+        | engine.answers(places, of_side)
+        for places, of_side in zip((before, after), tests, strict=True)
+    )
+    undecided, broken, answers, tables = {}, {}, {}, []
+    for one, outcome in sorted(new.items()):
+        former = old.get(one, "")
+        is_wrong = isinstance(outcome, WRONG_VALUES)
+        if isinstance(former, Exception):
+            undecided[one] = why(former)
+        # What is new and fails may be right in Spark.
+        elif isinstance(outcome, Exception) and not (is_wrong and former):
+            undecided[one] = why(outcome)
+        elif one not in reached:
+            answers[one] = f"error: {why(outcome)}" if isinstance(outcome, Exception) else outcome
+            if is_wrong or (_fails(answers[one]) and not _fails(former)):
+                broken[one] = f"test answers {answers[one]}"
+        elif isinstance(outcome, Exception):
+            broken[one] = why(outcome)
+        elif former and after.node(one).materialized != "ephemeral":
+            try:
+                tables.append(_compared(engine, one, before, after))
+            except duckdb.Error as error:
+                undecided[one] = f"its columns are not compared, {why(error)}"
+    unseen = _unseen({one: reason for one, reason in scope.changed.items() if one in reached}, before, after)
+    undecided |= {one: text for one, text in unseen.items() if one not in broken}
+    needs_spark = {one: f"needs Spark: {text}" for one, text in sorted(undecided.items())}
+    changed = {*scope.changed, *scope.added}
+    more = {
+        "findings": [
+            *(Finding("breaking", names[one], text) for one, text in broken.items()),
+            *of_code.findings,
+            *(Finding("note", names[one], text) for one, text in needs_spark.items() if one not in changed),
+        ],
+        "not_compared": of_code.not_compared | {names[one]: needs_spark[one] for one in needs_spark if one in changed},
+        "tests": {names[one]: (old[one], text) for one, text in answers.items() if old.get(one, text) != text},
+        "tables": tables,
+        "built": sum(name == AFTER for name, _ in engine.built),
+        "tested": len(answers),
     }
-    values["tests"] = {
-        names[one]: (answers[0][one], text)
-        for one, text in sorted(answers[1].items())
-        if answers[0].get(one, text) != text
-    }
-    values["tables"] = [*_tables(engine, before, after)]
-    built = sum(name == AFTER for name, _ in engine.built)
-    return QuickReview(**values, built=built, tested=len(answers[1]))
+    return QuickReview(**vars(of_code) | more)
+
+
+def _unseen(changed: Mapping[str, str], before: Places, after: Places) -> dict[str, str]:
+    """Return what of changed nodes no rows show that are built from the beginning."""
+    unseen = {one: reason for one, reason in changed.items() if not reason.startswith(SHOWN_BY_SQL)}
+    for one in changed:
+        bounds = [increments(places.node(one).compiled_code or "") for places in (before, after)]
+        if bounds[0] != bounds[1]:
+            unseen[one] = "it is incremental, and reads other batches or keys"
+    return unseen
 
 
 def _fails(answer: str) -> bool:
-    return answer.startswith((ERROR, "fail"))
+    return answer.startswith(("error", "fail"))
 
 
-def _tables(engine: Engine, before: Places, after: Places) -> Iterator[TableReport]:
-    for unique_id in sorted(after.reached):
-        keys = {places.key(unique_id) for places in (before, after)}
-        if keys <= engine.built and after.node(unique_id).materialized != "ephemeral":
-            node = after.node(unique_id)
-            old, new = (places.tables()[places.node(unique_id).table] for places in (before, after))
-            change = data.compare_relations(engine.database, old, new, contracts.key(node, after.manifest))
-            columns = {name: replace(column, total=None) for name, column in change.columns.items()}
-            yield TableReport(node.name, replace(change, columns=columns))
+def _compared(engine: Engine, unique_id: str, before: Places, after: Places) -> TableReport:
+    node = after.node(unique_id)
+    old, new = (places.tables()[places.node(unique_id).table] for places in (before, after))
+    change = data.compare_relations(engine.database, old, new, contracts.key(node, after.manifest))
+    columns = {name: replace(column, total=None) for name, column in change.columns.items()}
+    return TableReport(node.name, replace(change, columns=columns))

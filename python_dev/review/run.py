@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 
 from python_common import private_files
 from python_common.catalog.catalog import load_table
-from python_common.config.environment import changed_environment, home, read_env_file
+from python_common.config.environment import home, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import Issue, UserError
 from python_common.locks.lock import locked
@@ -29,7 +29,7 @@ from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt import run as dbt
-from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.compile import COPIED, cached_manifest, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import contracts, cost, quick, scope
@@ -59,14 +59,15 @@ def review(
     is_static: bool,
     with_samples: bool = False,
     with_costs: bool = False,
-    is_quick: bool = False,
+    landed: Path | None = None,
+    compiling: Future[DbtManifest] | None = None,
 ) -> Review:
     """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
 
     Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
-    a build of both sides in full; plans only of what the change decides on. A quick review needs the sample data, and
-    neither settings nor does code alone. A change that does not compile is breaking. Raises a UserError if the code
-    before it cannot be compiled.
+    a build of both sides in full; plans only of what the change decides on. A quick review reads the rows in `landed`,
+    and neither needs settings nor does code alone. `compiling` gives the project, if it is being compiled already. A
+    change that does not compile is breaking. Raises a UserError if the code before it cannot be compiled.
     """
     commit = _git(project, "merge-base", base, "HEAD").decode().strip()
     scratch = home() / "review"
@@ -81,13 +82,10 @@ def review(
                 # Python 3.11.2 has no argument `filter`, and ignores this. Git stores no path out of the directory.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(old)  # noqa: S202
-            directories = (old, project.directory)
-            of_sample = {"LAKEHOUSE_WEEKS": quick.weeks()} if is_quick else {}
-            with changed_environment(of_sample), ThreadPoolExecutor() as pool:
-                cache = quick.cache(commit) if is_quick else ()
-                compiled = [pool.submit(compiled_manifest, directories[0], *cache)]
-                compiled.append(pool.submit(compiled_manifest, directories[1], *cache[:1]))
-                built = quick.build(compiled[0].result(), old) if is_quick else None
+            with ThreadPoolExecutor() as pool:
+                of_base = (cached_manifest, old, commit) if landed else (compiled_manifest, old)
+                compiled = [pool.submit(*of_base), compiling or pool.submit(compiled_manifest, project.directory)]
+                built = quick.build(compiled[0].result(), old, landed) if landed else None
             before = scope.side(compiled[0].result(), old)
             try:
                 after = scope.side(compiled[1].result(), project.directory)

@@ -12,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
 
+from python_common import private_files
 from python_common.catalog.catalog import load_catalog, load_table, require_views
+from python_common.config.environment import landed_rows
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lease import alone
@@ -115,6 +117,7 @@ class Erasure:
         if dry:
             return not_searched
         not_searched += fork.drop_all(self.settings)
+        private_files.delete(landed_rows())
         receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, positions)
         receipt.versions |= dict.fromkeys(versions, HELD)
         receipt.not_searched = not_searched

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from python_common import pii_key
+from python_common import pii_key, private_files
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT, home
+from python_common.config.environment import PROJECT_ROOT, home, landed_rows
 from python_dev.stack.sample_data.log import Log, shop_topic
 from python_export.publishing.target import open_target
 from python_ingest.maintenance import receipts
@@ -136,8 +136,9 @@ def before(lake: Lake) -> Rows:
 def killed(lake: Lake, person: Log, before: Rows) -> str:
     """What the command has printed until it was killed, with all that it had started, once bronze was erased.
 
-    There is a fork, which holds the person too.
+    There is a fork, which holds the person too, and so do rows that a killed review has left.
     """
+    (private_files.directory(landed_rows()) / "bronze.sales.parquet").write_text(str(CUSTOMER))
     succeed({"fork": lambda: run_lakehouse("fork", "create", "mine")})
     process = subprocess.Popen(
         [LAKEHOUSE, *ERASE],
@@ -194,6 +195,7 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
     assert [receipt.state for receipt in receipts.every(load_catalog(lake.settings))] == [receipts.BEGUN]
     assert "fork mine had the same rows: it is dropped\n" in killed
     assert list((home() / "forks").iterdir()) == []
+    assert not landed_rows().exists()
     wanted = patterns(lake, person)
     planted_values = set().union(*(planted.search(wanted, content) for _, content in artefacts("warehouse")))
     assert planted_values >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}

@@ -222,3 +222,15 @@ def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_pe
 
     assert reaching("brokerage") == {"pseudonym"}
     assert reaching("storefront") == {None}
+
+
+def test_equal_sql_is_followed_again_for_other_relations_and_masks() -> None:
+    sql = f"select {LAST_FOUR} as v {PEOPLE}"
+    assert not raw(sql)
+    phone = Flow("people.phone", "phone")
+    others = {"deduplicated.people": Relation((("card_number", frozenset({phone})),))}
+    assert {flow.column for _, flows in follow(sql, others).columns for flow in flows} == {phone.column}
+    mask = "{% macro mask_as(value, class, mask, source='') %}hash({{ value }}, '{{ class }} {{ mask }}'){% endmacro %}"
+    with masks.rendered_by([mask]):
+        assert {flow.column for flow in raw(sql)} == {CARD.column}
+    assert not raw(sql)

@@ -1,15 +1,17 @@
 """A quick review of a few models by hand, on rows that a test writes."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
-from python_common.errors import UserError
 from python_dbt.manifest import Column, DbtManifest, Macro, Node
 from python_dbt.project import Project
-from python_dev.review import quick, report, run, scope
+from python_dev.commands import review as command
+from python_dev.review import quick, report, scope
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
@@ -26,8 +28,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Landed rows: `id` and `amount` as text, one amount of which is none."""
     rows = "from (values ('1', '1.50'), ('2', '0.50'), ('3', '7.00'), ('3', 'none')) as rows (id, amount)"
     duckdb.execute(f"copy (select * {rows}) to '{tmp_path}/bronze.sales.parquet'")
-    (tmp_path / "weeks").write_text("2026-W46\n")
-    monkeypatch.setattr(quick, "SAMPLE", tmp_path)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -81,7 +82,7 @@ def review(before: DbtManifest, after: DbtManifest) -> QuickReview:
         [*(one for one in side.nodes.values() if one.resource_type == "test"), *side.unit_tests.values()]
         for side in (before, after)
     ]
-    return quick.review(of_code, *quick.build(before, Path()), quick.Places(after, Path()), tests)
+    return quick.review(of_code, *quick.build(before, Path(), Path()), quick.Places(after, Path()), tests)
 
 
 def messages(result: Review, severity: str) -> dict[str, str]:
@@ -170,6 +171,19 @@ def test_sql_that_duckdb_refuses_is_undecided() -> None:
         assert (result.verdict, [*result.not_compared]) == ("undecided", ["sold"])
 
 
+def test_types_that_duckdb_does_not_compare_are_undecided() -> None:
+    result = review(project(), project(sold=SOLD.replace("sum(amount)", "array(sum(amount))")))
+    assert (result.verdict, [*result.not_compared]) == ("undecided", ["sold"])
+    assert result.not_compared["sold"].startswith("needs Spark: its columns are not compared, Binder Error")
+
+
+def test_a_column_of_another_type_is_found() -> None:
+    result = review(project(), project(sold=SOLD.replace("select id", "select cast(id as int) as id")))
+    assert [table.change.missing for table in result.differing] == [
+        {"before": ["id (BIGINT)"], "after": ["id (INTEGER)"]}
+    ]
+
+
 def test_what_fails_on_both_sides_is_never_green() -> None:
     wrong = data_test("wrong", "select * from marts.sold where unknown", "sold")
     failing = {"extra": "select cast('a' as int) as x from marts.sold"}
@@ -193,11 +207,20 @@ def test_a_masked_column_is_built_with_a_key_of_no_lake() -> None:
     assert {table.node for table in result.differing} == {"counted"}
 
 
-def test_missing_sample_data_names_its_target(sample: Path) -> None:
-    (sample / "weeks").unlink()
-    with pytest.raises(UserError) as raised:
-        quick.weeks()
-    assert "make sample" in str(raised.value)
+def test_against_nothing_all_is_tested_and_named(tmp_path: Path) -> None:
+    tests = [
+        data_test("wrong", "select * from marts.counted where sales > 1", "counted"),
+        data_test("moded", "select mode(id) from marts.sold", "sold"),
+        unit_test([{"id": 1, "amount": 2}], [{"id": 1, "amount": 3}]),
+    ]
+    result = quick.of_all(
+        project(*tests, extra="select xxhash64(id) as x from marts.sold"), Project(tmp_path, {}), Path()
+    )
+    assert messages(result, "breaking") == {"wrong": "test answers fail 1", "adds": "test answers fail 2"}
+    assert {*result.not_compared} == {"moded", "extra"}
+    assert (result.verdict, result.built, result.tested) == ("breaking", 3, 2)
+    result = quick.of_all(project(), Project(tmp_path, {}), Path())
+    assert result.verdict == "nothing found in 3 models and 0 tests; run the full review before merging"
 
 
 def test_a_table_that_was_not_landed_needs_spark(sample: Path) -> None:
@@ -228,7 +251,7 @@ def test_a_seed_is_read_as_declared(tmp_path: Path) -> None:
     ]
     engine = quick.Engine(tmp_path)
     engine.build(quick.Places(DbtManifest({node.unique_id: replace(node, config={})}), Path()), [node.unique_id])
-    assert [*engine.reasons.values()] == ["its columns have no declared types"]
+    assert [str(error) for error in engine.errors.values()] == ["its columns have no declared types"]
 
 
 @pytest.mark.slow
@@ -237,6 +260,9 @@ def test_both_sides_are_compiled_for_the_weeks_of_the_sample(
 ) -> None:
     """In a checkout of this project that has no landed rows, the one mart that reads none is compared."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(command, "SAMPLE", sample)
+    monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path / "project")
+    assert "make sample" in str(CliRunner().invoke(command.app, ["--quick"]).exception)
     (sample / "weeks").write_text("2001-W01")
     directory = tmp_path / "project"
     directory.mkdir()
@@ -250,8 +276,10 @@ def test_both_sides_are_compiled_for_the_weeks_of_the_sample(
     ):
         text = (directory / file).read_text()
         (directory / file).write_text(text.replace(old, new))
-    result = run.review(None, Project(directory, {}), "HEAD", 4, is_static=False, is_quick=True)
-    assert (result.verdict, [table.node for table in result.differing]) == ("undecided", ["dim_dates"])
-    assert [*result.not_compared] == ["exp_weekly__order_lines"]
-    assert all("2001-W01" in sql for sql in result.sql["exp_weekly__order_lines"])
+    ended = CliRunner().invoke(command.app, ["--quick", "--base", "HEAD"])
+    result = json.loads((directory / "target" / "review" / "review.json").read_text())
+    assert (ended.exit_code, result["verdict"]) == (12, "undecided")
+    assert [table["node"] for table in result["tables"] if table["change"]["changed"]] == ["dim_dates"]
+    assert [*result["not_compared"]] == ["exp_weekly__order_lines"]
+    assert all("2001-W01" in sql for sql in result["sql"]["exp_weekly__order_lines"])
     assert {file.suffix for file in (tmp_path / "home" / "review-cache").iterdir()} == {".json", ".msgpack"}

@@ -42,14 +42,12 @@ PLANTED = [
 def test_quick_names_a_planted_change(
     compiled_project: DbtManifest,
     landed: Path,
-    monkeypatch: pytest.MonkeyPatch,
     model: str,
     old: str,
     new: str,
     named: str,
 ) -> None:
     manifest = compiled_project
-    monkeypatch.setattr(quick, "SAMPLE", landed)
     node = manifest.named(model)
     sql = (node.compiled_code or "").replace(old, new)
     assert sql != node.compiled_code
@@ -62,6 +60,8 @@ def test_quick_names_a_planted_change(
     tests = [
         one for one in manifest.nodes.values() if one.resource_type == "test" and compared.reached & {*one.parents}
     ]
-    result = quick.review(of_code, *quick.build(manifest, PROJECT_ROOT), Places(changed, PROJECT_ROOT), [tests, tests])
+    result = quick.review(
+        of_code, *quick.build(manifest, PROJECT_ROOT, landed), Places(changed, PROJECT_ROOT), [tests, tests]
+    )
     found = [*result.tests, *(table.node for table in result.differing)]
     assert [name for name in found if name.startswith(named)]

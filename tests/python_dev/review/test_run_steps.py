@@ -370,7 +370,7 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
     """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
     empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "edges": [], "exposures": {}}
     reviewed = Review("abc", "def", False, **{**empty, **fields})
-    monkeypatch.setattr(command, "run_review", lambda *_: reviewed)
+    monkeypatch.setattr(job, "review", lambda *_: reviewed)
     monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
@@ -381,7 +381,8 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
     arguments = ["--accept", str(tmp_path / "pull-request")] if text else []
     ended = CliRunner().invoke(command.app, ["--static", *arguments])
     assert (ended.exit_code, isinstance(ended.exception, UserError)) == (code, code == 1)
-    monkeypatch.setattr(command, "run_review", lambda *_: QuickReview(**vars(reviewed)))
+    monkeypatch.setattr(job, "review", lambda *_: QuickReview(**vars(reviewed)))
+    monkeypatch.setattr(command, "_compiling", lambda *_: nullcontext())
     quick = CliRunner().invoke(command.app, ["--quick", *arguments])
     assert (quick.exit_code, "run the full review before merging" in quick.output) == (code, code == 0)
     if code == 1:
@@ -393,3 +394,5 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
 def test_a_quick_review_has_no_option_of_a_lake() -> None:
     for option in ("--static", "--samples", "--cost"):
         assert CliRunner().invoke(command.app, ["--quick", option]).exit_code == 2
+    for arguments in (["--from-lake"], ["--base", ""], ["--static", "--base", ""]):
+        assert CliRunner().invoke(command.app, arguments).exit_code == 2
