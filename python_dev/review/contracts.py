@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from textwrap import shorten
+from typing import Any, Literal
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii import check, declared, masks, proof
@@ -15,8 +16,11 @@ Severity = Literal["note", "look", "breaking"]
 # In the order in which a report shows them.
 SEVERITIES: tuple[Severity, ...] = ("breaking", "look", "note")
 LEAK = "leak: "
-# How many names a line has.
-NAMED = 5
+# How many names a line has, and characters a text.
+NAMED, SHOWN = 5, 100
+# What readers can fail without.
+BREAKING = ("key", "access", "contract", "type", "constraints")
+NOTHING = "none"
 # By name of node, column and class: how the class reaches the column.
 Paths = dict[tuple[str, str, str], set[str]]
 
@@ -37,8 +41,7 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
         old, new = before.nodes.get(unique_id), after.nodes.get(unique_id)
         if old and new:
             if new.resource_type in REFERENCED:
-                keys = [", ".join(key(*side)) or "missing" for side in ((old, before), (new, after))]
-                unsorted += _contract(old, new, *keys)
+                unsorted += _contract(old, new, before, after)
         elif old and old.resource_type in REFERENCED:
             unsorted.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
         elif old and old.resource_type == "test":
@@ -46,7 +49,7 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
         elif new and new.resource_type == "test":
             unsorted.append(Finding("note", new.name, "test added"))
         elif new and new.resource_type in REFERENCED:
-            unsorted += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
+            unsorted.append(Finding("look", new.name, f"{new.resource_type} added"))
     return sorted(
         unsorted,
         # A class that is gone is the reason of what leaks.
@@ -88,60 +91,51 @@ def key(node: Node, manifest: DbtManifest) -> list[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def _contract(old: Node, new: Node, key_before: str, key_after: str) -> Iterator[Finding]:
+def _contract(old: Node, new: Node, before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
+    was, now = _promises(old, before), _promises(new, after)
     severity: Severity = "breaking" if is_public(old) else "look"
-    yield from _columns(old, new, severity)
-    yield from _undescribed(old, new)
-    if new.is_export:
-        yield from _files(old, new)
-    if old.grain != new.grain:
-        yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')
-    elif old.description != new.description:
-        yield Finding("note", new.name, "description changes")
+    yield from (Finding(severity, name, "column removed") for name in was.keys() - now.keys())
+    for name in now.keys() - was.keys():
+        facts = ", ".join(map(" ".join, now[name].items()))
+        yield Finding("look", name, shorten(f"column added, {facts}", SHOWN, placeholder=" ..."))
+    for name in was.keys() & now.keys():
+        for kind in differing(was[name], now[name]):
+            one, other = was[name].get(kind, NOTHING), now[name].get(kind, NOTHING)
+            is_broken = kind in BREAKING and one != NOTHING
+            is_note = kind == "description" and not (is_public(new) and other == NOTHING)
+            level = "note" if is_note else severity if is_broken else "look"
+            texts = dict.fromkeys(shorten(text, SHOWN, placeholder=" ...") for text in (one, other))
+            # The first words may be the same.
+            yield Finding(level, name, f"{kind} {' becomes '.join(texts) if len(texts) > 1 else 'changes'}")
     shared = [name for name in old.columns if name in new.columns]
-    if described := [name for name in shared if old.columns[name].description != new.columns[name].description]:
-        yield Finding("note", new.name, f"description of {', '.join(described)} changes")
-    was_enforced, is_enforced = (bool((node.config.get("contract") or {}).get("enforced")) for node in (old, new))
-    if was_enforced and not is_enforced:
-        yield Finding(severity, new.name, "contract no longer enforced")
-    if is_public(old) and not is_public(new):
-        yield Finding("breaking", new.name, "no longer public")
-    if key_before != key_after:
-        yield Finding(severity, new.name, f"key {key_before} becomes {key_after}")
-
-
-def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
-    for name in old.columns.keys() - new.columns.keys():
-        yield Finding(severity, f"{new.name}.{name}", "column removed")
-    for name in new.columns.keys() - old.columns.keys():
-        yield Finding("look", f"{new.name}.{name}", "column added")
-    for name in old.columns.keys() & new.columns.keys():
-        before, after = old.columns[name], new.columns[name]
-        if before.data_type != after.data_type:
-            yield Finding(severity, f"{new.name}.{name}", f"type {before.data_type} becomes {after.data_type}")
-        required = [{constraint.type for constraint in column.constraints} for column in (before, after)]
-        for constraint in required[0] - required[1]:
-            yield Finding(severity, f"{new.name}.{name}", f"no longer promises {constraint}")
-        for constraint in required[1] - required[0]:
-            yield Finding("look", f"{new.name}.{name}", f"promises {constraint}")
-
-
-def _files(old: Node, new: Node) -> Iterator[Finding]:
-    """Yield what decides on files: positions of columns, order, audience, suppressed rows, search for personal data."""
-    shared = [name for name in old.columns if name in new.columns]
-    if [*new.columns][: len(shared)] != shared:
+    if new.is_export and [*new.columns][: len(shared)] != shared:
         yield Finding("breaking", new.name, "columns move: only a new last one moves no other")
-    pairs = {new.name: (old.meta.get("export", {}), new.meta["export"])}
-    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in shared}
-    for name, (before, after) in pairs.items():
-        if changed := differing(before, after):
-            yield Finding("look", name, f"config.meta changes: {', '.join(changed)}")
 
 
-def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
-    for name, column in new.columns.items() if is_public(new) else ():
-        if not column.description and (old is None or name not in old.columns or old.columns[name].description):
-            yield Finding("look", f"{new.name}.{name}", "column without description")
+def _promises(node: Node, manifest: DbtManifest) -> dict[str, dict[str, str]]:
+    """Return what a node promises its readers, and what decides on its files, by node or column and by kind."""
+    is_enforced = (node.config.get("contract") or {}).get("enforced")
+    promises: dict[str, dict[str, Any]] = {
+        node.name: {
+            "key": ", ".join(key(node, manifest)),
+            "grain": node.grain,
+            "description": node.description,
+            "access": "public" if is_public(node) else "",
+            "contract": "enforced" if is_enforced else "",
+            **{f"config.meta.export.{kind}": value for kind, value in node.meta.get("export", {}).items()},
+        }
+    }
+    for name, column in node.columns.items():
+        promises[f"{node.name}.{name}"] = {
+            "type": column.data_type,
+            "constraints": ", ".join(constraint.type for constraint in column.constraints),
+            "description": column.description,
+            **{f"config.meta.{kind}": value for kind, value in column.meta.items() if node.is_export},
+        }
+    return {
+        name: {kind: NOTHING if text in (None, "") else str(text) for kind, text in kinds.items()}
+        for name, kinds in promises.items()
+    }
 
 
 def _personal_data(before: DbtManifest, after: DbtManifest) -> list[Finding]:
@@ -202,23 +196,19 @@ def _schema(manifest: DbtManifest, unique_id: str) -> str:
 
 
 def _flows(old: Paths, new: Paths, names: set[str]) -> Iterator[Finding]:
-    """Yield by node and class the columns with other masks than before; of removed nodes none."""
-    changes: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    """Yield the columns that a class reaches in another way than before; of removed nodes none."""
     for node, column, pii in sorted(old.keys() | new.keys()):
-        was, now = (tuple(sorted(paths.get((node, column, pii), ()))) for paths in (old, new))
-        if was != now and node in names:
-            changes[node, pii, was, now].append(column)
-    for (node, pii, was, now), columns in changes.items():
-        is_one = len(columns) == 1
-        where, it = f"{node}.{columns[0]}" if is_one else node, "it" if is_one else few(columns)
+        was, now = (paths.get((node, column, pii), set()) for paths in (old, new))
+        before, after = (" and ".join(sorted(paths)) for paths in (was, now))
+        if node not in names or (now and now <= was):
+            continue
         if not now:
-            yield Finding("note", where, f"{pii} no longer reaches {it}, {' and '.join(was)}")
+            yield Finding("note", f"{node}.{column}", f"{pii} no longer reaches it, {before}")
         elif not was:
-            yield Finding("look", where, f"{pii} reaches {it}, {' and '.join(now)}")
-        elif not {*now} <= {*was}:
-            is_weaker = bool({*now} - {*was} - {f"masked as {name}" for name in masks.without_parts()})
-            weaker = "weaker: " if is_weaker else ""
-            yield Finding("look", where, f"{weaker}{pii} reaches {it} {' and '.join(now)}, was {' and '.join(was)}")
+            yield Finding("look", f"{node}.{column}", f"{pii} reaches it, {after}")
+        else:
+            weaker = "weaker: " if now - was - {f"masked as {name}" for name in masks.without_parts()} else ""
+            yield Finding("look", f"{node}.{column}", f"{weaker}{pii} reaches it {after}, was {before}")
 
 
 def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
@@ -226,7 +216,8 @@ def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
 
     Of a node with such an id, quasi-identifiers are not among them either: beside it they tell about a person.
     """
-    impersonal: dict[str, set[str]] = {}
+    columns: dict[str, set[str]] = defaultdict(set)
+    personal: dict[str, set[str]] = defaultdict(set)
     for side in sides:
         fields = {name: {flow.column for flow in flows} for name, flows in _by_value(side).items()}
         subjects = {field for source in side.landed for field in _subjects(source)}
@@ -242,9 +233,11 @@ def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
                 name for name in reached if reached[name] & subjects or node.column_meta(name).get("subjects")
             }
             hidden = quasi if of_subjects else set()
-            columns = {name for name, flows in relation.columns if not flows and not reached[name] & hidden}
-            impersonal[node.name] = (columns - of_subjects) & impersonal.get(node.name, columns)
-    return impersonal
+            columns[node.name] |= {*reached}
+            personal[node.name] |= of_subjects | {
+                name for name, flows in relation.columns if flows or reached[name] & hidden
+            }
+    return {name: columns[name] - personal[name] for name in columns}
 
 
 def _subjects(source: Node) -> Iterator[str]:

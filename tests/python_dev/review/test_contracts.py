@@ -1,4 +1,5 @@
 from dataclasses import replace
+from textwrap import shorten
 
 import pytest
 import sqlglot
@@ -14,7 +15,7 @@ from python_dev.review.contracts import findings, impersonal_columns, key
 EXPORT = "exp_weekly__product_sales"
 ORDER_ID = f"{EXPORT}.order_id"
 MOVED = ("breaking", EXPORT, "columns move: only a new last one moves no other")
-ADDED = ("look", f"{EXPORT}.new", "column added")
+ADDED = ("look", f"{EXPORT}.new", "column added, type int, constraints none, description New.")
 NEW = Column("int", "New.")
 # A class of another mask.
 WEAKER = {"person_name": "postal_code"}
@@ -54,11 +55,14 @@ def columns(side, name, others):
             [
                 ("breaking", "fct_trades.price", "type decimal(28,2) becomes decimal(30,4)"),
                 ("breaking", "fct_trades.quantity", "column removed"),
-                ("look", "fct_trades.bare", "column added"),
-                ("look", "fct_trades.bare", "column without description"),
-                ("look", "fct_trades.new", "column added"),
-                ("look", "fct_trades.price", "promises not_null"),
-                ("note", "fct_trades", "description of price changes"),
+                ("look", "fct_trades.bare", "column added, type int, constraints none, description none"),
+                ("look", "fct_trades.new", "column added, type int, constraints none, description New."),
+                ("look", "fct_trades.price", "constraints none becomes not_null"),
+                (
+                    "note",
+                    "fct_trades.price",
+                    "description Price of one piece, in the currency of the exchange. becomes Price.",
+                ),
             ],
         ),
         (
@@ -70,8 +74,8 @@ def columns(side, name, others):
             EXPORT,
             {"order_id": Column("bigint", "Order.")},
             [
-                ("breaking", ORDER_ID, "no longer promises not_null"),
-                ("note", EXPORT, "description of order_id changes"),
+                ("breaking", ORDER_ID, "constraints not_null becomes none"),
+                ("note", ORDER_ID, "description Number of the web shop order. becomes Order."),
             ],
         ),
         (EXPORT, {"order_id": None}, [("breaking", ORDER_ID, "column removed")]),
@@ -93,11 +97,14 @@ def test_another_key_grain_or_access_is_named(side):
     node = side.manifest.named("fct_product_sales")
     config = {**node.config, "access": "protected", "contract": {"enforced": False}}
     found = of_node(side, node.name, unique_key="order_id", description="One row per order. More.", config=config)
-    assert {message for _, _, message in found} == {
-        "key order_item_id becomes order_id",
-        f'grain "{node.grain}" becomes "One row per order"',
-        "contract no longer enforced",
-        "no longer public",
+    grain = shorten(node.grain, contracts.SHOWN, placeholder=" ...")
+    described = shorten(node.description, contracts.SHOWN, placeholder=" ...")
+    assert {(severity, message) for severity, _, message in found} == {
+        ("breaking", "key order_item_id becomes order_id"),
+        ("look", f"grain {grain} becomes One row per order"),
+        ("note", f"description {described} becomes One row per order. More."),
+        ("breaking", "contract enforced becomes none"),
+        ("breaking", "access public becomes none"),
     }
 
 
@@ -106,8 +113,9 @@ def test_what_decides_on_the_files_of_an_export_is_listed(side):
     meta = {**node.meta, "export": {**node.meta["export"], "audience": "partners", "order_by": ["order_id"]}}
     quiet = replace(node.columns["brand"], meta={**node.columns["brand"].meta, "pii_scan": "off: names of brands"})
     assert of_node(side, EXPORT, meta=meta, columns=columns(side, EXPORT, {"brand": quiet})) == [
-        ("look", EXPORT, "config.meta changes: audience, order_by"),
-        ("look", f"{EXPORT}.brand", "config.meta changes: pii_scan"),
+        ("look", EXPORT, "config.meta.export.audience analysts becomes partners"),
+        ("look", EXPORT, "config.meta.export.order_by ['ordered_at', 'order_item_id'] becomes ['order_id']"),
+        ("look", f"{EXPORT}.brand", "config.meta.pii_scan none becomes off: names of brands"),
     ]
 
 
@@ -242,7 +250,6 @@ def test_a_class_that_reaches_another_column_is_listed(side):
     [
         ({}, {"a": "pseudonym"}, ("look", "m.a", "email reaches it, masked as pseudonym")),
         ({"a": "pseudonym"}, {}, ("note", "m.a", "email no longer reaches it, masked as pseudonym")),
-        ({}, dict.fromkeys("ab", "pseudonym"), ("look", "m", "email reaches a, b, masked as pseudonym")),
         (
             {"a": "pseudonym"},
             {"a": "initials"},
@@ -294,10 +301,30 @@ def test_a_subject_and_what_is_beside_it_are_in_no_sample(side):
 def test_an_added_test_and_another_description_are_notes(side):
     node = side.manifest.named("fct_trades")
     assert of_node(side, "fct_trades", description=f"{node.description} More.") == [
+        # The first words are the same.
         ("note", "fct_trades", "description changes")
+    ]
+    assert of_node(side, "fct_trades", description="") == [
+        (
+            "look",
+            "fct_trades",
+            f"description {shorten(node.description, contracts.SHOWN, placeholder=' ...')} becomes none",
+        ),
+        ("look", "fct_trades", f"grain {shorten(node.grain, contracts.SHOWN, placeholder=' ...')} becomes none"),
     ]
     test = next(node for node in side.manifest.nodes.values() if node.test_name == "unique")
     assert entries(DbtManifest(), DbtManifest({test.unique_id: test})) == [("note", test.name, "test added")]
+
+
+def test_a_column_that_one_side_lacks_is_in_samples(side):
+    node = side.manifest.named("fct_orders")
+    fewer = replace(node, compiled_code=node.compiled_code.replace("orders.order_status,", "", 1))
+    assert fewer.compiled_code != node.compiled_code
+    for sides in (
+        (changed(side.manifest, fewer), side.manifest),
+        (side.manifest, changed(side.manifest, fewer)),
+    ):
+        assert "order_status" in impersonal_columns(*sides)["fct_orders"]
 
 
 def test_a_column_that_a_class_reaches_masked_is_in_no_sample(side):
