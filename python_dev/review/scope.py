@@ -69,6 +69,11 @@ class ReviewScope:
         return {*self.changed, *self.added, *self.removed, *self.affected}
 
     @property
+    def built(self) -> set[str]:
+        """What dbt builds of what is changed or affected: no tests."""
+        return {name for name in (*self.changed, *self.affected) if name.partition(".")[0] in REFERENCED}
+
+    @property
     def own(self) -> set[str]:
         """The changed nodes whose own code differs, not only that of all nodes or what is declared of others."""
         return {name for name, reason in self.changed.items() if not reason.endswith((BY_DBT, BY_GRAPH))}
@@ -94,11 +99,16 @@ def compare(before: Side, after: Side) -> ReviewScope:
             scope.changed[unique_id] = reason
     scope.uncalled.extend(sorted(name.rpartition(".")[2] for name in difference.changed - difference.effective))
     sources = before.manifest.sources.keys() | after.manifest.sources.keys()
-    roots = {*scope.changed, *scope.added, *scope.removed, *sources & {*difference.declared}}
+    by_graph = {name for name, reason in scope.changed.items() if reason == BY_GRAPH}
+    roots = {*scope.changed, *scope.added, *scope.removed, *sources & {*difference.declared}} - by_graph
     for unique_id, node in sorted(new.items()):
         ancestors = {*after.manifest.ancestors(unique_id), *before.manifest.ancestors(unique_id)}
-        if node.resource_type in REFERENCED and unique_id not in roots and roots & ancestors:
+        if node.resource_type not in REFERENCED or unique_id in roots | by_graph:
+            continue
+        if roots & ancestors:
             scope.affected.append(unique_id)
+        elif by_graph & ancestors:
+            scope.changed[unique_id] = BY_GRAPH
     return scope
 
 

@@ -1,16 +1,13 @@
 """Steps of `lakehouse review` that need no service: what is compared of tables and settings, and its exit code."""
 
 import os
-from contextlib import nullcontext
+from collections import Counter
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyhive import hive
-from pyiceberg.catalog.sql import SqlCatalog
 from thrift.transport.TTransport import TTransportException
 from typer.testing import CliRunner
 
@@ -20,18 +17,16 @@ from python_common.errors import DeadlineError, UserError
 from python_common.locks import lock
 from python_common.locks.lock import locked
 from python_common.spark import thrift
-from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.commands import review as command
 from python_dev.review import run as job
 from python_dev.review import scope
 from python_dev.review.contracts import Finding
-from python_dev.review.cost import Cost
+from python_dev.review.cost import Cost, Plan
 from python_dev.review.data import TableChange
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
-from python_dev.review.tables import Comparison
 from tests.support.small_project import git
 
 SALES = Node(
@@ -44,49 +39,6 @@ SALES = Node(
     unique_key="id",
     partition_by="week",
 )
-WEEK = "2026-W45"
-
-
-def compared(
-    sides: list[SqlCatalog], tables: list[pa.Table], scratch: Path, node: Node = SALES, **fields: Any
-) -> tuple[list[TableReport], dict[str, str]]:
-    """Return what the comparison of two states of a table finds, and what it cannot compare."""
-    for catalog, rows in zip(sides, tables, strict=True):
-        catalog.create_table("marts.sales", rows.schema).append(rows)
-    manifest = DbtManifest({node.unique_id: node})
-    comparison = Comparison(manifest, [IsoWeek.parse(WEEK)], scratch, **{"impersonal": {}, **fields})
-    return comparison.tables([node], *sides), comparison.not_compared
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"id": [1]}, {"id": ["x1"]}),
-        ({"id": [1, 1], "of": [1, 1]}, {"id": [1, 1], "of": [[1], [1]]}),
-        ({"id": [1, 1], "at": [datetime(2026, 11, 2)] * 2}, {"id": [1, 1], "at": [1, 1]}),
-    ],
-)
-def test_a_table_whose_types_cannot_be_compared_is_named(
-    before: dict[str, list[object]], after: dict[str, list[object]], sides: list[SqlCatalog], tmp_path: Path
-) -> None:
-    tables, not_compared = compared(sides, [pa.table(before), pa.table(after)], tmp_path)
-    assert tables == []
-    assert not_compared == {"sales": "DuckDB could not compare the tables (ConversionException)"}
-
-
-@pytest.mark.parametrize("export", [{}, {"export": {"key": ["id"]}}])
-def test_only_columns_that_no_class_reaches_have_sums(
-    export: dict[str, Any], sides: list[SqlCatalog], tmp_path: Path
-) -> None:
-    rows = {"id": [1, 2], "amount": [3, 4], "born": [1970, 1980], "week": [WEEK, WEEK]}
-    tables = [pa.table(rows), pa.table({**rows, "amount": [3, 5], "born": [1970, 1981]})]
-    node = replace(SALES, meta=export)
-    [report], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
-    columns = report.change.columns
-    assert (columns["amount"].total, columns["born"].changed, columns["born"].total) == ("1", 1, None)
-    # A sum of ids says nothing.
-    assert columns["id"].total is None
-    assert report.totals == ({"amount": "7"} if export else {})
 
 
 def project(directory: Path, **files: str) -> scope.Side:
@@ -178,8 +130,9 @@ def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
     ]
     sides = sides_of_change(clock, other, *tests)
     of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
-    assert [test.name for test in job._tests(of_code, sides[1].manifest)] == ["of_changed", "of_clock"]
-    assert job._unknown(of_code, sides[1].manifest) == {"of_clock": ["seen"]}
+    build = job.Build.of(of_code, sides[1], job._of_the_moment(of_code.scope, *sides))
+    assert ([node.name for node in build.nodes], [test.name for test in build.tests]) == (["sales"], ["of_changed"])
+    assert build.unknown == {"of_clock": ["seen"]}
 
 
 def test_plans_are_compared_through_views_and_other_layouts() -> None:
@@ -203,17 +156,15 @@ def test_plans_are_compared_through_views_and_other_layouts() -> None:
     assert planned() < planned(partition_by="day") == planned(**{"is": "view"})
 
 
-def test_a_plan_that_cannot_be_made_is_a_note() -> None:
-    worse = {SALES.unique_id: (Cost(cpu_ns=1), Cost(shuffles=1, cpu_ns=9_000_000_000))}
-    found = [
-        [(one.severity, one.message.partition(" (")[0]) for one in job._plans([SALES], worse, failed, with_cpu)]
-        for failed, with_cpu in (((), False), ((), True), ((SALES.unique_id,), True))
-    ]
-    assert found == [
-        [("look", "a shuffle is new")],
-        [("look", "a shuffle is new"), ("look", "CPU seconds more than double")],
-        [("note", "its plan is not compared: before the change it cannot be built in full")],
-    ]
+def test_plans_of_both_sides_and_costs_are_compared() -> None:
+    plans = [{SALES.unique_id: Plan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
+    costs = {SALES.unique_id: (Cost(cpu_ns=1), Cost(cpu_ns=9_000_000_000))}
+    for before, after, of_nodes, expected in (
+        (*plans, {}, ["a shuffle is new"]),
+        (*plans, costs, ["a shuffle is new", "CPU seconds more than double"]),
+        ({}, plans[1], {}, []),
+    ):
+        assert [one.partition(" (")[0] for one in job._worse(SALES, before, after, of_nodes)] == expected
 
 
 @pytest.mark.parametrize(
@@ -315,39 +266,20 @@ NO_SERVER = TTransportException(TTransportException.END_OF_FILE)
     ],
 )
 def test_a_view_is_unreadable_only_if_reading_alone_fails(
-    errors: dict[str, Exception], issues: list[str], offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+    errors: dict[str, Exception], issues: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full and a server that dies are not made on purpose: here statements fail as they do then."""
 
     def rows(_: object, sql: str) -> list[object]:
         for start, error in errors.items():
-            # The statement that stores a view begins with a comment.
-            if sql.partition("*/ ")[2].startswith(start) or sql.startswith(start):
+            if sql.startswith(start):
                 raise error
         return []
 
-    monkeypatch.setattr(job.thrift, "connect", lambda _: nullcontext())
     monkeypatch.setattr(job.thrift, "rows", rows)
-    monkeypatch.setattr(job, "from_environment", lambda _: offline_settings)
-    failed = job._store_views(Project(Path(), {}), DbtManifest({VIEW.unique_id: VIEW}), [VIEW])
-    assert [issue.message for issue in failed] == issues
-
-
-def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tmp_path: Path) -> None:
-    comparison = Comparison(DbtManifest({SALES.unique_id: SALES}), [], tmp_path, {})
-    assert comparison.tables([SALES], *sides) == []
-    assert comparison.not_compared == {"sales": "no rows of it are stored on both sides of the change"}
-
-
-def test_a_table_that_becomes_a_view_is_compared_with_its_rows(sides: list[SqlCatalog], tmp_path: Path) -> None:
-    rows = pa.table({"id": [1, 2]})
-    for catalog, name in zip(sides, ("marts.sales", "lakehouse_review.sales"), strict=True):
-        catalog.create_namespace_if_not_exists("lakehouse_review")
-        catalog.create_table(name, rows.schema).append(rows)
-    former, manifest = (DbtManifest({node.unique_id: node}) for node in (SALES, VIEW))
-    comparison = Comparison(manifest, [], tmp_path, {}, former=former)
-    assert [report.change.is_equal for report in comparison.tables([VIEW], *sides)] == [True]
-    assert comparison.not_compared == {}
+    build = job.Build(scope.Side(DbtManifest({VIEW.unique_id: VIEW}), {}), [VIEW])
+    build.ask(None, set())
+    assert [issue.message for issue in build.issues] == issues
 
 
 LOOK = TableReport("sales", TableChange(9, 9, changed=1))
@@ -368,7 +300,7 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
     fields: dict[str, Any], text: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
-    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "edges": [], "exposures": {}}
+    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "exposures": {}}
     reviewed = Review("abc", "def", False, **{**empty, **fields})
     monkeypatch.setattr(command, "run_review", lambda *_: reviewed)
     monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)
