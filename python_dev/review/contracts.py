@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii import check, declared, masks, proof
-from python_dbt.pii.flows import LANDED, RESTRICTED, STAGING, Flows
+from python_dbt.pii.flows import LANDED, RESTRICTED, STAGING, Relation
 from python_dbt.pii.masks import AS_IS
-from python_dbt.pii.origins import as_classified, by_value
+from python_dbt.pii.origins import as_classified, as_packed, by_value, columns_of
 
 Severity = Literal["note", "look", "breaking"]
 # In the order in which a report shows them.
@@ -166,11 +166,22 @@ def _macros(manifest: DbtManifest) -> list[str]:
 
 def _classes(formerly: proof.Lineage, lineage: proof.Lineage) -> Iterator[Finding]:
     for node, name, _ in lineage.staging_columns():
-        was, pii = (one.column_meta(name).get("pii") for one in (formerly.manifest.nodes[node.unique_id], node))
-        if was != pii:
-            is_leak = pii in (None, AS_IS)
-            message = f"{LEAK if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
-            yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
+        yield from _class(node, name, formerly.manifest.nodes[node.unique_id])
+
+
+def declared_classes(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
+    """Yield the columns whose yml declares another class, of a project that dbt can parse and not compile."""
+    for node in after.models:
+        for name in node.columns if node.schema == STAGING and node.unique_id in before.nodes else ():
+            yield from _class(node, name, before.nodes[node.unique_id])
+
+
+def _class(node: Node, name: str, former: Node) -> Iterator[Finding]:
+    was, pii = (one.column_meta(name).get("pii") for one in (former, node))
+    if was != pii:
+        is_leak = pii in (None, AS_IS)
+        message = f"{LEAK if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
+        yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
 
 
 def _changed_masks(manifest: DbtManifest, changed: set[tuple[str, str]]) -> Iterator[Finding]:
@@ -219,16 +230,13 @@ def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
     columns: dict[str, set[str]] = defaultdict(set)
     personal: dict[str, set[str]] = defaultdict(set)
     for side in sides:
-        fields = {name: {flow.column for flow in flows} for name, flows in _by_value(side).items()}
-        subjects = {field for source in side.landed for field in _subjects(source)}
-        quasi = {
-            field
-            for (node, name), of_column in fields.items()
-            if side.nodes[node].schema == STAGING and side.nodes[node].column_meta(name).get(declared.QUASI)
-            for field in of_column
-        }
-        for node, relation in proof.resolve(side).readable():
-            reached = {name: fields.get((node.unique_id, name), set()) for name, _ in relation.columns}
+        lineage, staged = proof.resolve(side), _staged(side)
+        landed = {field for source in side.landed for field in _subjects(source)}
+        fields = {f"{proof.table_name(node)}.{name}": (node, name, of) for node, name, of in lineage.staging_columns()}
+        subjects = {column for column, (_, _, of_column) in fields.items() if of_column & landed}
+        quasi = {column for column, (node, name, _) in fields.items() if node.column_meta(name).get(declared.QUASI)}
+        for node, relation in lineage.readable():
+            reached = {name: staged.get((node.unique_id, name), set()) for name, _ in relation.columns}
             of_subjects = {
                 name for name in reached if reached[name] & subjects or node.column_meta(name).get("subjects")
             }
@@ -238,6 +246,25 @@ def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
                 name for name, flows in relation.columns if flows or reached[name] & hidden
             }
     return {name: columns[name] - personal[name] for name in columns}
+
+
+def _staged(manifest: DbtManifest) -> dict[tuple[str, str], set[str]]:
+    """Return the staging columns that a column holds, by unique id of its node and name."""
+    staged: set[str] = set()
+
+    def read(node: Node, relation: Relation) -> Relation:
+        if node.schema != STAGING:
+            return as_packed(relation, staged)
+        itself = columns_of(proof.table_name(node), [name for name, _ in relation.columns])
+        staged.update(flow.column for flow in itself.everything())
+        return itself
+
+    relations = by_value(manifest, read)
+    return {
+        (unique_id, name): {flow.column for flow in flows}
+        for unique_id, relation in relations.items()
+        for name, flows in as_packed(relation, staged).columns
+    }
 
 
 def _subjects(source: Node) -> Iterator[str]:
@@ -252,19 +279,13 @@ def is_measure(name: str, key: Collection[str]) -> bool:
     return name not in key and not name.endswith(("_id", "_key"))
 
 
-def _by_value(manifest: DbtManifest) -> dict[tuple[str, str], Flows]:
-    """Return what columns hold, without what decides on rows, by unique id of their node and name."""
-    relations = by_value(manifest, as_classified)
-    nodes = [name for name in relations if name in manifest.nodes]
-    return {(name, column): flows for name in nodes for column, flows in relations[name].columns}
-
-
 def _paths(manifest: DbtManifest) -> Paths:
     """Return how classes reach the columns of readable nodes by value, not by what decides on rows."""
     paths: Paths = defaultdict(set)
-    for (unique_id, column), flows in _by_value(manifest).items():
-        node = manifest.nodes[unique_id]
-        for flow in flows if node.schema not in RESTRICTED else ():
-            if flow.pii not in (AS_IS, LANDED):
-                paths[node.name, column, flow.pii].add(f"masked as {flow.mask}" if flow.mask else "raw")
+    for unique_id, relation in by_value(manifest, as_classified).items():
+        node = manifest.nodes.get(unique_id)
+        for column, flows in relation.columns if node and node.schema not in RESTRICTED else ():
+            for flow in flows:
+                if node and flow.pii not in (AS_IS, LANDED):
+                    paths[node.name, column, flow.pii].add(f"masked as {flow.mask}" if flow.mask else "raw")
     return paths

@@ -48,6 +48,14 @@ class TableReport:
         return bool(change.missing) + (change.added + change.removed + change.changed) / max(change.rows_before or 0, 1)
 
     @property
+    def rows(self) -> str:
+        """How many rows change."""
+        change = self.change
+        counts = {"changed": change.changed, "added": change.added, "removed": change.removed}
+        phrases = [f"{count:,} {what}" for what, count in counts.items() if count] or ["none"]
+        return f"{', '.join(phrases)} of {change.rows_before or 0:,}{'' if change.is_keyed else ', without a key'}"
+
+    @property
     def columns(self) -> list[str]:
         """What happens to each column that changes, those with a sum first, then those with most changed rows."""
         lines = [f"{column} only {side}" for side, columns in self.change.missing.items() for column in columns]
@@ -153,6 +161,7 @@ class Review:
     def reasons(self) -> dict[str, str]:
         """What the verdict follows from besides the first findings, by kind."""
         by_dbt = {reason for reason in self.scope.changed.values() if reason.endswith(BY_DBT)}
+        by_macros = {reason.partition(", by ")[2] for reason in self.scope.changed.values() if ", by " in reason}
         findings = self.severe("breaking", "look")[NAMED:]
         names: dict[str, Iterable[str]] = {
             "also breaking": [one.object for one in findings if one.severity == "breaking"],
@@ -162,7 +171,7 @@ class Review:
             "tables and weeks that change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
             "hooks with other code": self.scope.hooks,
             "other code": sorted(self.listed(self.scope.own)) if self.is_static else [],
-            "other macros": sorted(by_dbt) if self.is_static else [],
+            "other macros": sorted({*by_dbt, *by_macros}) if self.is_static else [],
         }
         return {what: few(named) for what, named in names.items() if named}
 

@@ -29,7 +29,7 @@ from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dbt import run as dbt
-from python_dbt.compile import COPIED, compiled_manifest
+from python_dbt.compile import COPIED, NotCompiled, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import contracts, cost, quick, scope
@@ -90,7 +90,12 @@ def review(
             try:
                 after = scope.side(compiled[1].result(), project.directory)
             except UserError as error:
-                broken = [Finding("breaking", "the changed project", error.message), *_unmade(before.manifest, project)]
+                parsed = error.parsed if isinstance(error, NotCompiled) else DbtManifest()
+                broken = [
+                    *contracts.declared_classes(before.manifest, parsed),
+                    Finding("breaking", "the changed project", error.message),
+                    *_unmade(before.manifest, project),
+                ]
                 return Review(commit, project.commit() or "unknown", is_static, scope.ReviewScope(), broken, {}, {})
             of_code = _of_code(before, after, commit, project, is_static)
             of_code = replace(of_code, findings=[*of_code.findings, *_not_reviewed(project, commit)])

@@ -17,6 +17,7 @@ ORDER_ID = f"{EXPORT}.order_id"
 MOVED = ("breaking", EXPORT, "columns move: only a new last one moves no other")
 ADDED = ("look", f"{EXPORT}.new", "column added, type int, constraints none, description New.")
 NEW = Column("int", "New.")
+PRICE = "Price of one unit, in currency units. NULL when unknown, or when it has more than 26 digits ..."
 # A class of another mask.
 WEAKER = {"person_name": "postal_code"}
 
@@ -75,7 +76,7 @@ def columns(side, name, others):
             {"order_id": Column("bigint", "Order.")},
             [
                 ("breaking", ORDER_ID, "constraints not_null becomes none"),
-                ("note", ORDER_ID, "description Number of the web shop order. becomes Order."),
+                ("note", ORDER_ID, "description Order number of the web shop. becomes Order."),
             ],
         ),
         (EXPORT, {"order_id": None}, [("breaking", ORDER_ID, "column removed")]),
@@ -220,6 +221,14 @@ def test_another_class_of_any_column_is_named(side, change, severity, message):
     assert {column for column in reaching if not any(f" {column} (" in text for text in leaking(found))} == set()
 
 
+def test_classes_of_a_project_that_does_not_compile_are_named(side):
+    found = contracts.declared_classes(side.manifest, with_classes(side.manifest, lambda _: AS_IS))
+    assert {(one.severity, one.object, one.message) for one in found} == {
+        ("breaking", column, f"leak: PII class {pii} becomes none")
+        for column, pii in staging_columns(side.manifest).items()
+    }
+
+
 def test_a_hook_that_a_yml_adds_is_searched_for_personal_data(side):
     found = of_node(side, "fct_trades", post_hooks=[Hook("create table marts.x as select * from staging.y")])
     assert found == [("breaking", "personal data", "fct_trades has a hook, whose SQL is not proven")]
@@ -296,6 +305,8 @@ def test_a_subject_and_what_is_beside_it_are_in_no_sample(side):
     columns = impersonal_columns(side.manifest)["fct_product_sales"]
     assert {"total_amount", "quantity", "product_name", "order_item_id"} <= columns
     assert not {"customer_id", "shipping_city", "billing_state"} & columns
+    # Of a struct with the id of a person, the other fields are none.
+    assert {"order_status", "ordered_at", "channel"} <= impersonal_columns(side.manifest)["fct_orders"]
 
 
 def test_an_added_test_and_another_description_are_notes(side):
