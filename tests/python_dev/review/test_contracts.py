@@ -62,7 +62,7 @@ def columns(side, name, others):
                 (
                     "note",
                     "fct_trades.price",
-                    "description Price of one piece, in the currency of the exchange. becomes Price.",
+                    f"description {PRICE} becomes Price.",
                 ),
             ],
         ),
