@@ -12,11 +12,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pyhive.hive import Cursor
+from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from python_common import private_files
@@ -227,7 +228,7 @@ class Build:
 
     `nodes` are what the change can reach and whose rows can be compared, by name; `tests` those that see the change,
     `unknown` the names of others, with the nodes behind them that no review builds. `answers` have the status of each
-    node and test by unique id, and `plans` those of nodes whose plan the change decides on.
+    node and test by unique id, and `plans` those of nodes.
     """
 
     side: Side
@@ -276,8 +277,8 @@ class Build:
                 answers = {one["unique_id"]: f"{one['status']} {one.get('failures') or ''}" for one in results}
                 self.answers |= {name: answer.rstrip() for name, answer in answers.items()}
 
-    def ask(self, cursor: Cursor, planned: Set[str]) -> None:
-        """Plan nodes, and write the rows of views that are compared to tables of the fork."""
+    def ask(self, cursor: hive.Cursor) -> None:
+        """Explain nodes, and write the rows of views that are compared to tables of the fork."""
         views = [node for node in self.nodes if is_compared_view(node, self.side.manifest)]
         thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
         # Of the other side.
@@ -292,9 +293,9 @@ class Build:
                 # The server answers. The error is not shown, because it may quote a row.
                 self.issues.append(Issue(f"the view {view.name} cannot be read", object=view.unique_id))
         for node in self.nodes:
-            if node.unique_id in planned - self.failed and node.compiled_code:
+            # SQL that a run alone can complete has no plan.
+            with suppress(hive.Error):
                 [(text,)] = thrift.rows(cursor, f"explain {node.compiled_code}")
-                # Of SQL that a run alone can complete there is none.
                 self.plans |= {node.unique_id: made} if (made := plan(text)) else {}
 
 
@@ -316,7 +317,7 @@ def _of_data(
     base = fork_catalog.opened(made.settings, fork_catalog.BASE_CATALOG)
     weeks = _newest_weeks(base, [node for node in after.side.manifest.models if node.is_export], number_of_weeks)
     env = {**projects[0].env, **read_env_file(made.env_file)}
-    planned, until = _replanned(of_code.scope, sides), 0.0
+    until = 0.0
     for build, project, name in zip((before, after), projects, (BEFORE, AFTER), strict=True):
         log.info(f"{name} the change: building {len(build.nodes)} nodes, and running {len(build.tests)} tests")
         names = [node.name for node in build.nodes]
@@ -328,7 +329,7 @@ def _of_data(
         run = Project(project.directory, {**env, "DBT_TARGET_PATH": str(made.directory / f"target-{name}")})
         build.run(run, weeks, *selections)
         with thrift.connect(from_environment(run.env)) as cursor:
-            build.ask(cursor, planned)
+            build.ask(cursor)
         fork_catalog.remember(made.directory, name)
         until = until or time.time()
     # Tables are compared without Spark, whose log is whole when it has ended.
@@ -385,24 +386,6 @@ def _of_data(
             if name.startswith(("test.", "unit_test.")) and before.answers.get(name, answer) != answer
         },
     )
-
-
-def _replanned(compared: scope.ReviewScope, sides: tuple[Side, Side]) -> set[str]:
-    """Return the nodes of both sides whose plan the change decides on.
-
-    These are changed nodes, and what reads one that is a view or is stored otherwise, through other views, too.
-    """
-    before, after = (side.manifest.nodes for side in sides)
-    reached = {name for name in compared.reached if name in before and name in after}
-    planned = {*compared.changed} & reached
-    seen_through = {
-        name for name in planned if after[name].materialized == "view" or before[name].config != after[name].config
-    }
-    while seen_through:
-        readers = {name for name in reached - planned if not seen_through.isdisjoint(after[name].parents)}
-        planned |= readers
-        seen_through = {name for name in readers if after[name].materialized == "view"}
-    return planned
 
 
 def _worse(

@@ -135,27 +135,6 @@ def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
     assert build.unknown == {"of_clock": ["seen"]}
 
 
-def test_plans_are_compared_through_views_and_other_layouts() -> None:
-    """A chain: of `sales` a table and a view are made, of the view a table, of each table another one."""
-    names = ("of_sales", "seen", "of_seen", "end")
-    parents = (SALES.unique_id, SALES.unique_id, "model.shop.seen", "model.shop.of_seen")
-    others = [
-        replace(SALES, unique_id=f"model.shop.{name}", name=name, parents=[parent])
-        for name, parent in zip(names, parents, strict=True)
-    ]
-    others[1] = replace(others[1], materialized="view")
-
-    def planned(**config: object) -> set[str]:
-        before, after = sides_of_change(*others)
-        sales = replace(after.manifest.nodes[SALES.unique_id], config=config, materialized=config.get("is", "table"))
-        after = scope.Side(DbtManifest({**after.manifest.nodes, SALES.unique_id: sales}), {})
-        return job._replanned(scope.compare(before, after), (before, after))
-
-    assert planned() == {SALES.unique_id}
-    assert planned(partition_by="day") == {SALES.unique_id, *(f"model.shop.{name}" for name in names[:3])}
-    assert planned() < planned(partition_by="day") == planned(**{"is": "view"})
-
-
 def test_plans_of_both_sides_and_costs_are_compared() -> None:
     plans = [{SALES.unique_id: Plan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
     costs = {SALES.unique_id: (Cost(cpu_ns=1), Cost(cpu_ns=9_000_000_000))}
@@ -274,11 +253,11 @@ def test_a_view_is_unreadable_only_if_reading_alone_fails(
         for start, error in errors.items():
             if sql.startswith(start):
                 raise error
-        return []
+        return [("",)] if sql.startswith("explain") else []
 
     monkeypatch.setattr(job.thrift, "rows", rows)
     build = job.Build(scope.Side(DbtManifest({VIEW.unique_id: VIEW}), {}), [VIEW])
-    build.ask(None, set())
+    build.ask(None)
     assert [issue.message for issue in build.issues] == issues
 
 
