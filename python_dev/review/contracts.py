@@ -50,6 +50,10 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
             unsorted.append(Finding("note", new.name, "test added"))
         elif new and new.resource_type in REFERENCED:
             unsorted.append(Finding("look", new.name, f"{new.resource_type} added"))
+    for name in differing(before.exposures, after.exposures):
+        was, now = before.exposures.get(name), after.exposures.get(name)
+        what = "changed" if was and now else "removed" if was else "added"
+        unsorted.append(Finding("look" if was else "note", f"exposure {name.rpartition('.')[2]}", what))
     return sorted(
         unsorted,
         # A class that is gone is the reason of what leaks.

@@ -5,7 +5,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from python_dbt.manifest import Column, Constraint, DbtManifest, Hook
+from python_dbt.manifest import Column, Constraint, DbtManifest, Exposure, Hook
 from python_dbt.pii import masks, proof
 from python_dbt.pii.flows import RESTRICTED, STAGING
 from python_dbt.pii.masks import AS_IS
@@ -136,6 +136,21 @@ def test_removed_models_and_tests_are_found(side):
     assert entries(DbtManifest(gone), DbtManifest()) == [
         ("breaking", EXPORT, "model removed"),
         ("look", test.name, "test removed"),
+    ]
+
+
+def test_exposures_that_differ_are_named(side):
+    exposures = {
+        name: Exposure(name, parents=[name]) for name in ("exposure.shop.sales_csv", "exposure.shop.stock_csv")
+    }
+    [removed, kept] = exposures
+    before, after = DbtManifest(exposures=exposures), DbtManifest(exposures={kept: Exposure(kept)})
+    assert entries(before, after) == [
+        ("look", "exposure sales_csv", "removed"),
+        ("look", "exposure stock_csv", "changed"),
+    ]
+    assert entries(DbtManifest(), DbtManifest(exposures={removed: exposures[removed]})) == [
+        ("note", "exposure sales_csv", "added")
     ]
 
 
