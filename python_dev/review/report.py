@@ -172,6 +172,7 @@ class Review:
             "hooks with other code": self.scope.hooks,
             "other code": sorted(self.listed(self.scope.own)) if self.is_static else [],
             "other macros": sorted({*by_dbt, *by_macros}) if self.is_static else [],
+            "declared otherwise": self.listed(self.scope.declared) if self.is_static else [],
         }
         return {what: few(named) for what, named in names.items() if named}
 
@@ -236,7 +237,7 @@ def _as_markdown(value: object) -> object:
     """Return text as Markdown that shows it in one line; what a macro of the template made stays."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return Markup(re.sub(r"[\\`*<|&\[]", r"\\\g<0>", " ".join(value.split())))  # noqa: S704
+    return Markup(re.sub(r"[\\`*<|&]|\[(?=[^\]]*\]\()", r"\\\g<0>", " ".join(value.split())))  # noqa: S704
 
 
 def _rendered(name: str, **values: object) -> str:

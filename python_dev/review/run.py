@@ -137,6 +137,7 @@ def _unmade(before: DbtManifest, project: Project) -> Iterator[Finding]:
 def _of_code(before: Side, after: Side, commit: str, project: Project, is_static: bool) -> Review:
     compared = scope.compare(before, after)
     nodes = {**before.manifest.nodes, **after.manifest.nodes}
+    sources = {**before.manifest.sources, **after.manifest.sources}
     unit_tests = {**before.manifest.unit_tests, **after.manifest.unit_tests}
     checksums = ({name: test.checksum for name, test in side.manifest.unit_tests.items()} for side in (before, after))
     stale = sorted(_of_the_moment(compared, before, after))
@@ -173,7 +174,7 @@ def _of_code(before: Side, after: Side, commit: str, project: Project, is_static
                 if name in compared.affected
             ),
         ],
-        names={unique_id: node.name for unique_id, node in {**nodes, **unit_tests}.items()},
+        names={unique_id: node.name for unique_id, node in {**sources, **nodes, **unit_tests}.items()},
         exposures={
             exposure.label or exposure.name: [nodes[name].name for name in exposure.parents if name in compared.reached]
             for exposure in exposures

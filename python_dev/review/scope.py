@@ -53,13 +53,15 @@ class ReviewScope:
     """What a change can change, by unique ids.
 
     `changed` are nodes with other code, with the reason; `affected` those that are made of them, of added nodes or of
-    other sources; `hooks` names of hooks with other code, and `uncalled` of other macros that nothing calls.
+    other sources; `declared` nodes and sources with other names, types or config.meta; `hooks` names of hooks with
+    other code, and `uncalled` of other macros that nothing calls.
     """
 
     changed: dict[str, str] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     affected: list[str] = field(default_factory=list)
+    declared: list[str] = field(default_factory=list)
     hooks: list[str] = field(default_factory=list)
     uncalled: list[str] = field(default_factory=list)
 
@@ -91,6 +93,7 @@ def compare(before: Side, after: Side) -> ReviewScope:
     old, new = before.manifest.nodes, after.manifest.nodes
     scope = ReviewScope(added=sorted(new.keys() - old.keys()), removed=sorted(old.keys() - new.keys()))
     difference = _Difference(before, after)
+    scope.declared.extend(difference.declared)
     for unique_id in sorted(old.keys() & new.keys()):
         reason = difference.of(old[unique_id], new[unique_id])
         if reason and new[unique_id].resource_type == "operation":

@@ -105,6 +105,9 @@ def test_without_data_each_exposure_behind_the_change_is_affected():
     text = markdown(review(is_static=True, exposures=exposures, scope=ReviewScope(changed=CHANGED)))
     assert "- Weekly stock (CSV)\n" in text
     assert "- other code: model.shop.sales\n" in text
+    declared = ReviewScope(changed={"model.shop.figures": scope.BY_GRAPH}, declared=["source.shop.till.sales"])
+    text = markdown(review(is_static=True, scope=declared))
+    assert "# Review: look\n\n- declared otherwise: source.shop.till.sales\n" in text
 
 
 def test_changed_tables_come_before_what_they_reach():
