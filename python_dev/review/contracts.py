@@ -191,23 +191,19 @@ def _class(node: Node, name: str, former: Node) -> Iterator[Finding]:
 def _changed_masks(manifest: DbtManifest, changed: set[tuple[str, str]]) -> Iterator[Finding]:
     """Yield the tables that hold what another mask has made: those that dbt refuses to build without a full refresh."""
     classes, names = {pii for pii, _ in changed}, {name for _, name in changed}
-    stale = []
-    for node in manifest.models:
-        masked = [name for name in manifest.ancestors(node.unique_id) if _schema(manifest, name) == "masked"]
-        staging = [name for name in manifest.ancestors(*masked) if _schema(manifest, name) == STAGING]
-        behind = {column.meta.get("pii") for name in staging for column in manifest.nodes[name].columns.values()}
-        if node.materialized == "incremental" and behind & classes:
-            stale.append(node.name)
+    in_layer = {schema: [one for one in manifest.models if one.schema == schema] for schema in (STAGING, "masked")}
+    of_classes = {
+        node.unique_id
+        for node in in_layer[STAGING]
+        if any(column.meta.get("pii") in classes for column in node.columns.values())
+    }
+    masked = {one.unique_id for one in in_layer["masked"] if of_classes & {*manifest.ancestors(one.unique_id)}}
+    tables = [one for one in manifest.models if one.materialized == "incremental"]
+    stale = sorted(one.name for one in tables if masked & {*manifest.ancestors(one.unique_id)}) or ["nothing"]
     if changed:
         what = "pseudonyms" if "pseudonym" in names else ", ".join(sorted(names))
-        message = (
-            f"{what} change, of {', '.join(sorted(classes))}: full refresh of {', '.join(sorted(stale)) or 'nothing'}"
-        )
-        yield Finding("look", "masks", message)
-
-
-def _schema(manifest: DbtManifest, unique_id: str) -> str:
-    return manifest.nodes[unique_id].schema if unique_id in manifest.nodes else ""
+        refresh = f"full refresh of {', '.join(stale)}"
+        yield Finding("look", "masks", f"{what} change, of {', '.join(sorted(classes))}: {refresh}")
 
 
 def _flows(old: Paths, new: Paths, names: set[str]) -> Iterator[Finding]:
