@@ -296,8 +296,9 @@ class Build:
         for node in self.nodes:
             # SQL that a run alone can complete has no plan.
             with suppress(hive.Error):
-                [(text,)] = thrift.rows(cursor, f"explain {node.compiled_code}")
-                self.plans |= {node.unique_id: made} if (made := plan(text)) else {}
+                # A plan is one row, and an error a row per line.
+                lines = [line for (line,) in thrift.rows(cursor, f"explain {node.compiled_code}")]
+                self.plans |= {node.unique_id: made} if (made := plan("\n".join(lines))) else {}
 
 
 def _of_data(
