@@ -169,7 +169,7 @@ class Review:
             "tests with another answer": self.tests,
             "not compared": self.not_compared,
             "tables and weeks that change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
-            "hooks with other code": self.scope.hooks,
+            "hooks": self.scope.hooks,
             "other code": sorted(self.listed(self.scope.own)) if self.is_static else [],
             "other macros": sorted({*by_dbt, *by_macros}) if self.is_static else [],
             "declared otherwise": self.listed(self.scope.declared) if self.is_static else [],

@@ -164,7 +164,11 @@ PLANTED = {
         "weekly_figures_history",
         "config check_cols all becomes ['total_rows']",
     ),
-    "hook": ([("dbt_project.yml", '  - "{{ check_pii_key() }}"\n', "")], "hook", "on-run-start-2"),
+    "hook": (
+        [("dbt_project.yml", '  - "{{ check_pii_key() }}"\n', "")],
+        "hook",
+        "on-run-start: {{ check_pii_key() }} removed",
+    ),
 }
 SEVERITIES = ("breaking", "look", "note")
 

@@ -70,7 +70,10 @@ def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
 def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
     hook = Node("operation.shop.end", "operation", "end", "", raw_code="{{ clean(var('days')) }}")
     sides = [scope.Side(DbtManifest({hook.unique_id: hook}), {"days": days}) for days in (1, 2)]
-    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (["end"], [])
+    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (
+        ["end: {{ clean(var('days')) }}, by its macros or variables"],
+        [],
+    )
 
 
 def sides_of_change(*others: Node) -> list[scope.Side]:
