@@ -10,42 +10,38 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pyhive import hive
 from pyiceberg.catalog import Catalog
 
 from python_common import private_files
 from python_common.catalog.catalog import load_table
 from python_common.config.environment import changed_environment, home, read_env_file
 from python_common.config.settings import Settings, from_environment
-from python_common.errors import Issue, UserError
+from python_common.errors import UserError
 from python_common.locks.lock import locked
 from python_common.log import log
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
-from python_dbt import run as dbt
 from python_dbt.compile import COPIED, NotCompiled, compiled_manifest
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import contracts, cost, quick, scope
+from python_dev.review.build import Build
 from python_dev.review.canonical import is_volatile
 from python_dev.review.contracts import Finding
-from python_dev.review.cost import Cost, Plan, plan
+from python_dev.review.cost import Cost, Plan
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
-from python_dev.review.tables import STORED_VIEWS, Comparison, is_compared_view
+from python_dev.review.tables import Comparison
 from python_jobs import fork, fork_catalog
 
 FORK = "review"
 BEFORE, AFTER = "before", "after"
-# What dbt reports of a node.
-NOT_BUILT = ("error", "skipped")
 # What both sides are made of.
 REVIEWED = (*(f"{name}/" for name in (*COPIED, "macros")), "dbt_project.yml", *scope.SETTINGS)
 OF_THE_MOMENT = "its rows depend on when or how tables were built"
@@ -101,9 +97,9 @@ def review(
             of_code = _of_code(before, after, commit, project, is_static)
             of_code = replace(of_code, findings=[*of_code.findings, *_not_reviewed(project, commit)])
             if built:
-                tests = [_tests(of_code, one.manifest) for one in (before, after)]
+                tests = [of_code.scope.tests(one.manifest) for one in (before, after)]
                 return quick.review(of_code, *built, quick.Places(after.manifest, project.directory), tests)
-            has_work = any(_tests(of_code, one.manifest) for one in (before, after)) or of_code.scope.reached
+            has_work = any(of_code.scope.tests(one.manifest) for one in (before, after)) or of_code.scope.reached
             if is_static or settings is None or not has_work:
                 return of_code
             projects = Project(old, project.env), project
@@ -213,92 +209,6 @@ def _not_reviewed(project: Project, commit: str) -> Iterator[Finding]:
 
 def _compiled(side: Side, name: str) -> str:
     return (side.manifest.nodes[name].compiled_code or "") if name in side.manifest.nodes else ""
-
-
-def _tests(of_code: Review, manifest: DbtManifest) -> list[Node]:
-    """Return the tests of one side whose answer the change can reach, and the unit tests of what it changes."""
-    reached, changed = of_code.scope.reached, {*of_code.scope.changed, *of_code.scope.added}
-    tests = [node for node in manifest.nodes.values() if node.resource_type == "test"]
-    tests = [node for node in tests if node.unique_id in changed or not reached.isdisjoint(node.parents)]
-    return [*tests, *(test for test in manifest.unit_tests.values() if not changed.isdisjoint(test.parents))]
-
-
-@dataclass
-class Build:
-    """One side of the change as it is built in the fork.
-
-    `nodes` are what the change can reach and whose rows can be compared, by name; `tests` those that see the change,
-    `unknown` the names of others, with the nodes behind them that no review builds. `answers` have the status of each
-    node and test by unique id, and `plans` those of nodes.
-    """
-
-    side: Side
-    nodes: list[Node]
-    tests: list[Node] = field(default_factory=list)
-    unknown: dict[str, list[str]] = field(default_factory=dict)
-    issues: list[Issue] = field(default_factory=list)
-    answers: dict[str, str] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, of_code: Review, side: Side, stale: Set[str]) -> "Build":
-        """Choose what is built and tested, without what is `stale`."""
-        nodes = [side.manifest.nodes[name] for name in of_code.scope.reached - stale & side.manifest.nodes.keys()]
-        build = cls(side, sorted((one for one in nodes if one.resource_type in REFERENCED), key=lambda one: one.name))
-        for test in _tests(of_code, side.manifest):
-            behind = stale & {*side.manifest.ancestors(test.unique_id)}
-            if test.resource_type == "test" and behind:
-                build.unknown[test.name] = sorted(of_code.listed(behind))
-            else:
-                build.tests.append(test)
-        return build
-
-    @property
-    def failed(self) -> set[str]:
-        """What could not be built, or is made of that."""
-        return {name for name, status in self.answers.items() if status in NOT_BUILT}
-
-    def run(self, project: Project, weeks: Sequence[IsoWeek], *selections: Sequence[str]) -> None:
-        """Build what is selected, then test it.
-
-        A test that fails in a build stops what comes after it, and one that reads other models is not run. The weeks of
-        a job would take the place of those that a unit test is of.
-        """
-        data_tests, unit_tests = (
-            [test.name for test in self.tests if test.resource_type == kind] for kind in ("test", "unit_test")
-        )
-        for command, of_command, arguments in (
-            *((dbt.build_all, weeks, ("--exclude-resource-type", "test", *selection)) for selection in selections),
-            (dbt.test, weeks, ("--select", *data_tests)),
-            (dbt.test, (), ("--select", *unit_tests)),
-        ):
-            if arguments[-1] != "--select":
-                self.issues += command(project, of_command, *arguments)
-                results = project.results()["results"]
-                answers = {one["unique_id"]: f"{one['status']} {one.get('failures') or ''}" for one in results}
-                self.answers |= {name: answer.rstrip() for name, answer in answers.items()}
-
-    def ask(self, cursor: hive.Cursor) -> None:
-        """Explain nodes, and write the rows of views that are compared to tables of the fork."""
-        views = [node for node in self.nodes if is_compared_view(node, self.side.manifest)]
-        thrift.rows(cursor, f"create namespace if not exists {STORED_VIEWS}")
-        # Of the other side.
-        for view in views:
-            thrift.rows(cursor, f"drop table if exists {STORED_VIEWS}.{view.name}")
-        for view in views:
-            store = f"create table {STORED_VIEWS}.{view.name} using iceberg as select * from {view.table}"
-            # Storing also fails for a full disk, or a type that Iceberg lacks: this reads all columns, of any type.
-            read = f"select sum(length(cast(struct(*) as string))) from {view.table}"
-            error = thrift.error_of(cursor, store) and thrift.error_of(cursor, read)
-            if error and not thrift.is_timeout(error) and not thrift.error_of(cursor, "select count(*) from range(2)"):
-                # The server answers. The error is not shown, because it may quote a row.
-                self.issues.append(Issue(f"the view {view.name} cannot be read", object=view.unique_id))
-        for node in self.nodes:
-            # SQL that a run alone can complete has no plan.
-            with suppress(hive.Error):
-                # A plan is one row, and an error a row per line.
-                lines = [line for (line,) in thrift.rows(cursor, f"explain {node.compiled_code}")]
-                self.plans |= {node.unique_id: made} if (made := plan("\n".join(lines))) else {}
 
 
 def _of_data(

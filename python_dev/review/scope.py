@@ -75,6 +75,13 @@ class ReviewScope:
         """What dbt builds of what is changed or affected: no tests."""
         return {name for name in (*self.changed, *self.affected) if name.partition(".")[0] in REFERENCED}
 
+    def tests(self, manifest: DbtManifest) -> list[Node]:
+        """Return the tests of a side whose answer the change can reach, and the unit tests of what it changes."""
+        reached, changed = self.reached, {*self.changed, *self.added}
+        tests = [node for node in manifest.nodes.values() if node.resource_type == "test"]
+        tests = [node for node in tests if node.unique_id in changed or not reached.isdisjoint(node.parents)]
+        return [*tests, *(test for test in manifest.unit_tests.values() if not changed.isdisjoint(test.parents))]
+
     @property
     def own(self) -> set[str]:
         """The changed nodes whose own code differs, not only that of all nodes or what is declared of others."""
