@@ -88,9 +88,11 @@ def review(
                 after = scope.side(compiled[1].result(), project.directory)
             except UserError as error:
                 parsed = error.parsed if isinstance(error, NotCompiled) else DbtManifest()
+                # dbt's own words, without what came before them.
+                reason = " ".join(error.message.split()).rpartition("Encountered an error: ")[2]
                 broken = [
                     *contracts.declared_classes(before.manifest, parsed),
-                    Finding("breaking", "the changed project", error.message),
+                    Finding("breaking", "the changed project", f"does not compile: {reason}"),
                     *_unmade(before.manifest, project),
                 ]
                 return Review(commit, project.commit() or "unknown", is_static, scope.ReviewScope(), broken, {}, {})
