@@ -1,15 +1,16 @@
 """Finds what a planned schema changes behind its bronze table, by lineage: classes, staging, models, weekly files."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import UserError
 from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.pii.declared import is_unused, maps
-from python_dbt.pii.flows import LANDED, NONE, STAGING, Flow, Flows, Relation
+from python_dbt.pii.flows import NONE, STAGING, Relation
 from python_dbt.pii.lineage import follow
+from python_dbt.pii.origins import as_packed, columns_of
 from python_dbt.pii.parse import UnsupportedSql
 from python_dbt.pii.proof import METADATA, PADS, in_order, metadata_tables, table_name
 from python_ingest.landing.schema_plan import SchemaChange
@@ -103,10 +104,10 @@ def _relations(manifest: DbtManifest, source: Node) -> dict[str, Relation | None
     for node in in_order(manifest):
         name, is_reader = table_name(node), source.unique_id in manifest.ancestors(node.unique_id)
         names = {column.lower() for column in node.columns} | ({*METADATA} if node.resource_type == "source" else set())
-        relation = _itself(name, names) if node is source else Relation(tuple((column, NONE) for column in names))
+        relation = columns_of(name, names) if node is source else Relation(tuple((column, NONE) for column in names))
         if node.resource_type not in ("source", "seed"):
             try:
-                relation = _as_packed(follow(node.compiled_code or "", tables), staged)
+                relation = as_packed(follow(node.compiled_code or "", tables), staged)
             except UnsupportedSql:
                 if is_reader:
                     relations[node.unique_id] = None
@@ -114,35 +115,10 @@ def _relations(manifest: DbtManifest, source: Node) -> dict[str, Relation | None
         if is_reader:
             relations[node.unique_id] = relation
         if is_reader and node.schema == STAGING:
-            relation = _itself(name, [column for column, _ in relation.columns])
+            relation = columns_of(name, [column for column, _ in relation.columns])
             staged |= {flow.column for flow in relation.everything()}
         tables[name] = relation
     return relations
-
-
-def _itself(table: str, names: Iterable[str]) -> Relation:
-    return Relation(tuple((name, frozenset({Flow(f"{table}.{name}", LANDED)})) for name in names))
-
-
-def _as_packed(relation: Relation, staged: Set[str]) -> Relation:
-    """Return a relation with flows of whole staging columns.
-
-    A column that is read of a struct into which a model packed several columns is the one of that name.
-    """
-
-    def whole(flows: Flows) -> Flows:
-        columns = {flow: ".".join(flow.column.split(".")[:3]) for flow in flows}
-        columns = {flow: column if column in staged else flow.column for flow, column in columns.items()}
-        packed = {*columns.values()}
-        return frozenset(
-            replace(flow, column=column)
-            for flow, column in columns.items()
-            if (same := f"{column.rpartition('.')[0]}.{flow.column.rpartition('.')[2]}") == column or same not in packed
-        )
-
-    return Relation(
-        tuple((name, whole(flows)) for name, flows in relation.columns), whole(relation.indirect), relation.ordered
-    )
 
 
 def _meets(column: str, other: str) -> bool:

@@ -171,38 +171,27 @@ def _read(catalog: Catalog, location: str) -> dict[str, Any]:
 
 def _table(metadata: dict[str, Any], tag: str) -> dict[str, Any]:
     """Return the metadata of a table whose current snapshot is the tagged one; without a tag it has no rows."""
+    tagged = metadata.get("refs", {}).get(tag, {"snapshot-id": -1})["snapshot-id"]
+    numbers = {one["snapshot-id"]: one.get("sequence-number", 0) for one in metadata.get("snapshots", [])}
+    # Later ones are production's alone.
+    kept = {snapshot_id for snapshot_id, number in numbers.items() if number <= numbers.get(tagged, -1)}
     refs = {
         ref: target
         for ref, target in metadata.get("refs", {}).items()
-        if target["type"] == "tag" and not ref.startswith(TAG_PREFIX)
+        if target["type"] == "tag" and not ref.startswith(TAG_PREFIX) and target["snapshot-id"] in kept
     }
-    tagged = metadata.get("refs", {}).get(tag)
-    by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
-    snapshot_ids: set[int] = set()
-    if tagged is None:
-        refs = {}
-    else:
-        refs["main"] = {"snapshot-id": tagged["snapshot-id"], "type": "branch"}
-        # The summary of the last batch has how far the topic was read; compaction may have followed it.
-        current = by_id.get(tagged["snapshot-id"])
-        while current is not None:
-            snapshot_ids.add(current["snapshot-id"])
-            is_batch = property_keys.BATCH in current["summary"]
-            current = None if is_batch else by_id.get(current.get("parent-snapshot-id"))
-        snapshot_ids.update(target["snapshot-id"] for target in refs.values())
-    last = refs["main"]["snapshot-id"] if refs else -1
     of_snapshots = {
-        field: [entry for entry in metadata.get(field, []) if entry["snapshot-id"] in snapshot_ids]
+        field: [entry for entry in metadata.get(field, []) if entry["snapshot-id"] in kept]
         for field in ("snapshots", "snapshot-log", "statistics", "partition-statistics")
     }
     log = of_snapshots["snapshot-log"]
-    until = max((at for at, entry in enumerate(log, 1) if entry["snapshot-id"] == last), default=0)
+    until = max((at for at, entry in enumerate(log, 1) if entry["snapshot-id"] == tagged), default=0)
     properties = {key: value for key, value in metadata.get("properties", {}).items() if key not in PATHS}
     return {
         **metadata,
         **of_snapshots,
-        "refs": refs,
-        "current-snapshot-id": last,
+        "refs": refs | ({"main": {"snapshot-id": tagged, "type": "branch"}} if kept else {}),
+        "current-snapshot-id": tagged,
         "snapshot-log": log[:until],
         "metadata-log": [],
         "properties": properties | {"gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"},

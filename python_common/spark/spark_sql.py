@@ -28,7 +28,8 @@ def relation(table: str) -> str:
 
 def literal(text: str) -> str:
     """Return a string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    # Spark replaces ${...} before it parses a statement.
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def run(cursor: hive.Cursor, sql: str, purpose: str) -> list[tuple[Any, ...]]:

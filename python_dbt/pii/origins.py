@@ -1,7 +1,7 @@
 """Where the values of a column come from: by the lineage of the proof, without what decides on rows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
 
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.pii.flows import LANDED, MASKING_KEY, NONE, STAGING, Flow, Flows, Relation
@@ -85,4 +85,30 @@ def as_classified(node: Node, relation: Relation) -> Relation:
             (name, frozenset(Flow(flow.column, classes[name], source=node.first_source) for flow in flows))
             for name, flows in relation.columns
         )
+    )
+
+
+def columns_of(table: str, names: Iterable[str]) -> Relation:
+    """Return a table whose columns hold themselves."""
+    return Relation(tuple((name, frozenset({Flow(f"{table}.{name}", LANDED)})) for name in names))
+
+
+def as_packed(relation: Relation, staged: Set[str]) -> Relation:
+    """Return a relation with flows of whole staging columns, of which `staged` are those that hold themselves.
+
+    A column that is read of a struct into which a model packed several columns is the one of that name.
+    """
+
+    def whole(flows: Flows) -> Flows:
+        columns = {flow: ".".join(flow.column.split(".")[:3]) for flow in flows}
+        columns = {flow: column if column in staged else flow.column for flow, column in columns.items()}
+        packed = {*columns.values()}
+        return frozenset(
+            replace(flow, column=column)
+            for flow, column in columns.items()
+            if (same := f"{column.rpartition('.')[0]}.{flow.column.rpartition('.')[2]}") == column or same not in packed
+        )
+
+    return Relation(
+        tuple((name, whole(flows)) for name, flows in relation.columns), whole(relation.indirect), relation.ordered
     )

@@ -3,20 +3,24 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from textwrap import shorten
+from typing import Any, Literal
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii import check, declared, masks, proof
-from python_dbt.pii.flows import LANDED, RESTRICTED, STAGING, Flows
+from python_dbt.pii.flows import LANDED, RESTRICTED, STAGING, Relation
 from python_dbt.pii.masks import AS_IS
-from python_dbt.pii.origins import as_classified, by_value
+from python_dbt.pii.origins import as_classified, as_packed, by_value, columns_of
 
 Severity = Literal["note", "look", "breaking"]
 # In the order in which a report shows them.
 SEVERITIES: tuple[Severity, ...] = ("breaking", "look", "note")
 LEAK = "leak: "
-# How many names a line has.
-NAMED = 5
+# How many names a line has, and characters a text.
+NAMED, SHOWN = 5, 100
+# What readers can fail without.
+BREAKING = ("key", "access", "contract", "type", "constraints")
+NOTHING = "none"
 # By name of node, column and class: how the class reaches the column.
 Paths = dict[tuple[str, str, str], set[str]]
 
@@ -37,8 +41,7 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
         old, new = before.nodes.get(unique_id), after.nodes.get(unique_id)
         if old and new:
             if new.resource_type in REFERENCED:
-                keys = [", ".join(key(*side)) or "missing" for side in ((old, before), (new, after))]
-                unsorted += _contract(old, new, *keys)
+                unsorted += _contract(old, new, before, after)
         elif old and old.resource_type in REFERENCED:
             unsorted.append(Finding("breaking" if is_public(old) else "look", old.name, f"{old.resource_type} removed"))
         elif old and old.resource_type == "test":
@@ -46,7 +49,11 @@ def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
         elif new and new.resource_type == "test":
             unsorted.append(Finding("note", new.name, "test added"))
         elif new and new.resource_type in REFERENCED:
-            unsorted += [Finding("look", new.name, f"{new.resource_type} added"), *_undescribed(None, new)]
+            unsorted.append(Finding("look", new.name, f"{new.resource_type} added"))
+    for name in differing(before.exposures, after.exposures):
+        was, now = before.exposures.get(name), after.exposures.get(name)
+        what = "changed" if was and now else "removed" if was else "added"
+        unsorted.append(Finding("look" if was else "note", f"exposure {name.rpartition('.')[2]}", what))
     return sorted(
         unsorted,
         # A class that is gone is the reason of what leaks.
@@ -88,60 +95,51 @@ def key(node: Node, manifest: DbtManifest) -> list[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def _contract(old: Node, new: Node, key_before: str, key_after: str) -> Iterator[Finding]:
+def _contract(old: Node, new: Node, before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
+    was, now = _promises(old, before), _promises(new, after)
     severity: Severity = "breaking" if is_public(old) else "look"
-    yield from _columns(old, new, severity)
-    yield from _undescribed(old, new)
-    if new.is_export:
-        yield from _files(old, new)
-    if old.grain != new.grain:
-        yield Finding("look", new.name, f'grain "{old.grain}" becomes "{new.grain}"')
-    elif old.description != new.description:
-        yield Finding("note", new.name, "description changes")
+    yield from (Finding(severity, name, "column removed") for name in was.keys() - now.keys())
+    for name in now.keys() - was.keys():
+        facts = ", ".join(map(" ".join, now[name].items()))
+        yield Finding("look", name, shorten(f"column added, {facts}", SHOWN, placeholder=" ..."))
+    for name in was.keys() & now.keys():
+        for kind in differing(was[name], now[name]):
+            one, other = was[name].get(kind, NOTHING), now[name].get(kind, NOTHING)
+            is_broken = kind in BREAKING and one != NOTHING
+            is_note = kind == "description" and not (is_public(new) and other == NOTHING)
+            level = "note" if is_note else severity if is_broken else "look"
+            texts = dict.fromkeys(shorten(text, SHOWN, placeholder=" ...") for text in (one, other))
+            # The first words may be the same.
+            yield Finding(level, name, f"{kind} {' becomes '.join(texts) if len(texts) > 1 else 'changes'}")
     shared = [name for name in old.columns if name in new.columns]
-    if described := [name for name in shared if old.columns[name].description != new.columns[name].description]:
-        yield Finding("note", new.name, f"description of {', '.join(described)} changes")
-    was_enforced, is_enforced = (bool((node.config.get("contract") or {}).get("enforced")) for node in (old, new))
-    if was_enforced and not is_enforced:
-        yield Finding(severity, new.name, "contract no longer enforced")
-    if is_public(old) and not is_public(new):
-        yield Finding("breaking", new.name, "no longer public")
-    if key_before != key_after:
-        yield Finding(severity, new.name, f"key {key_before} becomes {key_after}")
-
-
-def _columns(old: Node, new: Node, severity: Severity) -> Iterator[Finding]:
-    for name in old.columns.keys() - new.columns.keys():
-        yield Finding(severity, f"{new.name}.{name}", "column removed")
-    for name in new.columns.keys() - old.columns.keys():
-        yield Finding("look", f"{new.name}.{name}", "column added")
-    for name in old.columns.keys() & new.columns.keys():
-        before, after = old.columns[name], new.columns[name]
-        if before.data_type != after.data_type:
-            yield Finding(severity, f"{new.name}.{name}", f"type {before.data_type} becomes {after.data_type}")
-        required = [{constraint.type for constraint in column.constraints} for column in (before, after)]
-        for constraint in required[0] - required[1]:
-            yield Finding(severity, f"{new.name}.{name}", f"no longer promises {constraint}")
-        for constraint in required[1] - required[0]:
-            yield Finding("look", f"{new.name}.{name}", f"promises {constraint}")
-
-
-def _files(old: Node, new: Node) -> Iterator[Finding]:
-    """Yield what decides on files: positions of columns, order, audience, suppressed rows, search for personal data."""
-    shared = [name for name in old.columns if name in new.columns]
-    if [*new.columns][: len(shared)] != shared:
+    if new.is_export and [*new.columns][: len(shared)] != shared:
         yield Finding("breaking", new.name, "columns move: only a new last one moves no other")
-    pairs = {new.name: (old.meta.get("export", {}), new.meta["export"])}
-    pairs |= {f"{new.name}.{name}": (old.column_meta(name), new.column_meta(name)) for name in shared}
-    for name, (before, after) in pairs.items():
-        if changed := differing(before, after):
-            yield Finding("look", name, f"config.meta changes: {', '.join(changed)}")
 
 
-def _undescribed(old: Node | None, new: Node) -> Iterator[Finding]:
-    for name, column in new.columns.items() if is_public(new) else ():
-        if not column.description and (old is None or name not in old.columns or old.columns[name].description):
-            yield Finding("look", f"{new.name}.{name}", "column without description")
+def _promises(node: Node, manifest: DbtManifest) -> dict[str, dict[str, str]]:
+    """Return what a node promises its readers, and what decides on its files, by node or column and by kind."""
+    is_enforced = (node.config.get("contract") or {}).get("enforced")
+    promises: dict[str, dict[str, Any]] = {
+        node.name: {
+            "key": ", ".join(key(node, manifest)),
+            "grain": node.grain,
+            "description": node.description,
+            "access": "public" if is_public(node) else "",
+            "contract": "enforced" if is_enforced else "",
+            **{f"config.meta.export.{kind}": value for kind, value in node.meta.get("export", {}).items()},
+        }
+    }
+    for name, column in node.columns.items():
+        promises[f"{node.name}.{name}"] = {
+            "type": column.data_type,
+            "constraints": ", ".join(constraint.type for constraint in column.constraints),
+            "description": column.description,
+            **{f"config.meta.{kind}": value for kind, value in column.meta.items() if node.is_export},
+        }
+    return {
+        name: {kind: NOTHING if text in (None, "") else str(text) for kind, text in kinds.items()}
+        for name, kinds in promises.items()
+    }
 
 
 def _personal_data(before: DbtManifest, after: DbtManifest) -> list[Finding]:
@@ -177,53 +175,56 @@ def _macros(manifest: DbtManifest) -> list[str]:
 
 def _classes(formerly: proof.Lineage, lineage: proof.Lineage) -> Iterator[Finding]:
     for node, name, _ in lineage.staging_columns():
-        was, pii = (one.column_meta(name).get("pii") for one in (formerly.manifest.nodes[node.unique_id], node))
-        if was != pii:
-            is_leak = pii in (None, AS_IS)
-            message = f"{LEAK if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
-            yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
+        yield from _class(node, name, formerly.manifest.nodes[node.unique_id])
+
+
+def declared_classes(before: DbtManifest, after: DbtManifest) -> Iterator[Finding]:
+    """Yield the columns whose yml declares another class, of a project that dbt can parse and not compile."""
+    for node in after.models:
+        for name in node.columns if node.schema == STAGING and node.unique_id in before.nodes else ():
+            yield from _class(node, name, before.nodes[node.unique_id])
+
+
+def _class(node: Node, name: str, former: Node) -> Iterator[Finding]:
+    was, pii = (one.column_meta(name).get("pii") for one in (former, node))
+    if was != pii:
+        is_leak = pii in (None, AS_IS)
+        message = f"{LEAK if is_leak else ''}PII class {was} becomes {pii or 'missing'}"
+        yield Finding("breaking" if is_leak else "look", f"{node.name}.{name}", message)
 
 
 def _changed_masks(manifest: DbtManifest, changed: set[tuple[str, str]]) -> Iterator[Finding]:
     """Yield the tables that hold what another mask has made: those that dbt refuses to build without a full refresh."""
     classes, names = {pii for pii, _ in changed}, {name for _, name in changed}
-    stale = []
-    for node in manifest.models:
-        masked = [name for name in manifest.ancestors(node.unique_id) if _schema(manifest, name) == "masked"]
-        staging = [name for name in manifest.ancestors(*masked) if _schema(manifest, name) == STAGING]
-        behind = {column.meta.get("pii") for name in staging for column in manifest.nodes[name].columns.values()}
-        if node.materialized == "incremental" and behind & classes:
-            stale.append(node.name)
+    in_layer = {schema: [one for one in manifest.models if one.schema == schema] for schema in (STAGING, "masked")}
+    of_classes = {
+        node.unique_id
+        for node in in_layer[STAGING]
+        if any(column.meta.get("pii") in classes for column in node.columns.values())
+    }
+    masked = {one.unique_id for one in in_layer["masked"] if of_classes & {*manifest.ancestors(one.unique_id)}}
+    tables = [one for one in manifest.models if one.materialized == "incremental"]
+    stale = sorted(one.name for one in tables if masked & {*manifest.ancestors(one.unique_id)}) or ["nothing"]
     if changed:
         what = "pseudonyms" if "pseudonym" in names else ", ".join(sorted(names))
-        message = (
-            f"{what} change, of {', '.join(sorted(classes))}: full refresh of {', '.join(sorted(stale)) or 'nothing'}"
-        )
-        yield Finding("look", "masks", message)
-
-
-def _schema(manifest: DbtManifest, unique_id: str) -> str:
-    return manifest.nodes[unique_id].schema if unique_id in manifest.nodes else ""
+        refresh = f"full refresh of {', '.join(stale)}"
+        yield Finding("look", "masks", f"{what} change, of {', '.join(sorted(classes))}: {refresh}")
 
 
 def _flows(old: Paths, new: Paths, names: set[str]) -> Iterator[Finding]:
-    """Yield by node and class the columns with other masks than before; of removed nodes none."""
-    changes: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    """Yield the columns that a class reaches in another way than before; of removed nodes none."""
     for node, column, pii in sorted(old.keys() | new.keys()):
-        was, now = (tuple(sorted(paths.get((node, column, pii), ()))) for paths in (old, new))
-        if was != now and node in names:
-            changes[node, pii, was, now].append(column)
-    for (node, pii, was, now), columns in changes.items():
-        is_one = len(columns) == 1
-        where, it = f"{node}.{columns[0]}" if is_one else node, "it" if is_one else few(columns)
+        was, now = (paths.get((node, column, pii), set()) for paths in (old, new))
+        before, after = (" and ".join(sorted(paths)) for paths in (was, now))
+        if node not in names or (now and now <= was):
+            continue
         if not now:
-            yield Finding("note", where, f"{pii} no longer reaches {it}, {' and '.join(was)}")
+            yield Finding("note", f"{node}.{column}", f"{pii} no longer reaches it, {before}")
         elif not was:
-            yield Finding("look", where, f"{pii} reaches {it}, {' and '.join(now)}")
-        elif not {*now} <= {*was}:
-            is_weaker = bool({*now} - {*was} - {f"masked as {name}" for name in masks.without_parts()})
-            weaker = "weaker: " if is_weaker else ""
-            yield Finding("look", where, f"{weaker}{pii} reaches {it} {' and '.join(now)}, was {' and '.join(was)}")
+            yield Finding("look", f"{node}.{column}", f"{pii} reaches it, {after}")
+        else:
+            weaker = "weaker: " if now - was - {f"masked as {name}" for name in masks.without_parts()} else ""
+            yield Finding("look", f"{node}.{column}", f"{weaker}{pii} reaches it {after}, was {before}")
 
 
 def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
@@ -231,25 +232,44 @@ def impersonal_columns(*sides: DbtManifest) -> dict[str, set[str]]:
 
     Of a node with such an id, quasi-identifiers are not among them either: beside it they tell about a person.
     """
-    impersonal: dict[str, set[str]] = {}
+    columns: dict[str, set[str]] = defaultdict(set)
+    personal: dict[str, set[str]] = defaultdict(set)
     for side in sides:
-        fields = {name: {flow.column for flow in flows} for name, flows in _by_value(side).items()}
-        subjects = {field for source in side.landed for field in _subjects(source)}
-        quasi = {
-            field
-            for (node, name), of_column in fields.items()
-            if side.nodes[node].schema == STAGING and side.nodes[node].column_meta(name).get(declared.QUASI)
-            for field in of_column
-        }
-        for node, relation in proof.resolve(side).readable():
-            reached = {name: fields.get((node.unique_id, name), set()) for name, _ in relation.columns}
+        lineage, staged = proof.resolve(side), _staged(side)
+        landed = {field for source in side.landed for field in _subjects(source)}
+        fields = {f"{proof.table_name(node)}.{name}": (node, name, of) for node, name, of in lineage.staging_columns()}
+        subjects = {column for column, (_, _, of_column) in fields.items() if of_column & landed}
+        quasi = {column for column, (node, name, _) in fields.items() if node.column_meta(name).get(declared.QUASI)}
+        for node, relation in lineage.readable():
+            reached = {name: staged.get((node.unique_id, name), set()) for name, _ in relation.columns}
             of_subjects = {
                 name for name in reached if reached[name] & subjects or node.column_meta(name).get("subjects")
             }
             hidden = quasi if of_subjects else set()
-            columns = {name for name, flows in relation.columns if not flows and not reached[name] & hidden}
-            impersonal[node.name] = (columns - of_subjects) & impersonal.get(node.name, columns)
-    return impersonal
+            columns[node.name] |= {*reached}
+            personal[node.name] |= of_subjects | {
+                name for name, flows in relation.columns if flows or reached[name] & hidden
+            }
+    return {name: columns[name] - personal[name] for name in columns}
+
+
+def _staged(manifest: DbtManifest) -> dict[tuple[str, str], set[str]]:
+    """Return the staging columns that a column holds, by unique id of its node and name."""
+    staged: set[str] = set()
+
+    def read(node: Node, relation: Relation) -> Relation:
+        if node.schema != STAGING:
+            return as_packed(relation, staged)
+        itself = columns_of(proof.table_name(node), [name for name, _ in relation.columns])
+        staged.update(flow.column for flow in itself.everything())
+        return itself
+
+    relations = by_value(manifest, read)
+    return {
+        (unique_id, name): {flow.column for flow in flows}
+        for unique_id, relation in relations.items()
+        for name, flows in as_packed(relation, staged).columns
+    }
 
 
 def _subjects(source: Node) -> Iterator[str]:
@@ -264,19 +284,13 @@ def is_measure(name: str, key: Collection[str]) -> bool:
     return name not in key and not name.endswith(("_id", "_key"))
 
 
-def _by_value(manifest: DbtManifest) -> dict[tuple[str, str], Flows]:
-    """Return what columns hold, without what decides on rows, by unique id of their node and name."""
-    relations = by_value(manifest, as_classified)
-    nodes = [name for name in relations if name in manifest.nodes]
-    return {(name, column): flows for name in nodes for column, flows in relations[name].columns}
-
-
 def _paths(manifest: DbtManifest) -> Paths:
     """Return how classes reach the columns of readable nodes by value, not by what decides on rows."""
     paths: Paths = defaultdict(set)
-    for (unique_id, column), flows in _by_value(manifest).items():
-        node = manifest.nodes[unique_id]
-        for flow in flows if node.schema not in RESTRICTED else ():
-            if flow.pii not in (AS_IS, LANDED):
-                paths[node.name, column, flow.pii].add(f"masked as {flow.mask}" if flow.mask else "raw")
+    for unique_id, relation in by_value(manifest, as_classified).items():
+        node = manifest.nodes.get(unique_id)
+        for column, flows in relation.columns if node and node.schema not in RESTRICTED else ():
+            for flow in flows:
+                if node and flow.pii not in (AS_IS, LANDED):
+                    paths[node.name, column, flow.pii].add(f"masked as {flow.mask}" if flow.mask else "raw")
     return paths

@@ -7,6 +7,7 @@ equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several ti
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ class ColumnDifference:
     nulls: int
     distinct: int
     total: str | None = None
+
+    @property
+    def difference(self) -> Decimal:
+        """The sum as a number, 0 if there is none."""
+        return Decimal(self.total or 0)
 
 
 @dataclass(frozen=True)
@@ -122,15 +128,30 @@ def compare_relations(database: duckdb.DuckDBPyConnection, before: str, after: s
         cursor.execute("use memory; detach comparison")
 
 
-def totals(table: Table, scratch: Path, part: Part) -> dict[str, str]:
-    """Return the sum of each exact number over a part of a table, as exact text."""
-    columns = [column.name for column in table.schema().fields]
-    with reading(scratch, "DuckDB could not add up a table", "See that there is room on disk") as database:
-        _load(database, "before", table, [*table.scan(row_filter=part_filter(part)).plan_files()], part, columns)
-        exact = [column for column, type_name in _types(database, "before").items() if _is_exact(type_name)]
-        figures = ["count(*)", *(f"coalesce(sum({name(column)}), 0)" for column in exact)]
-        _, *sums = one_row(database, f"select {', '.join(figures)} from before")
-        return dict(zip(exact, map(str, sums), strict=True))
+def described(
+    table: Table, columns: Sequence[str], scratch: Path, shown: Collection[str], summed: Collection[str]
+) -> tuple[int, dict[str, str]]:
+    """Return the number of rows of a table, and by column a phrase; one that is not `shown` has its NULLs alone.
+
+    Raises:
+        UserError: DuckDB fails. It quotes no row.
+    """
+    rows = table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
+    figures = ["count(*)"]
+    for column in rows.schema:
+        cell, kind = name(column.name), column.type
+        is_ranged = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+        phrase = [f"'NULLs ', count(*) - count({cell})"]
+        if column.name in shown:
+            phrase.append(f"', distinct ', count(distinct {cell})")
+            phrase += [f"', ' || min({cell}) || ' to ' || max({cell})"] * (is_ranged or pa.types.is_decimal(kind))
+            phrase += [f"', sum ' || sum({cell})"] * (pa.types.is_decimal(kind) and column.name in summed)
+        # NULL, as of a column without a value, is left out.
+        figures.append(f"concat({', '.join(phrase)})")
+    with reading(scratch, "DuckDB could not describe a table", "See that there is room on disk") as database:
+        database.register("described", rows)
+        count, *phrases = one_row(database, f"select {', '.join(figures)} from described")
+        return count, dict(zip(rows.schema.names, phrases, strict=True))
 
 
 def _files(task: FileScanTask) -> tuple[str, ...]:

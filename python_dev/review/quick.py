@@ -257,7 +257,7 @@ def of_all(manifest: DbtManifest, project: Project, sample: Path) -> QuickReview
     nodes, unit_tests = manifest.nodes, manifest.unit_tests
     names = {one.unique_id: one.name for one in (*nodes.values(), *unit_tests.values())}
     scope = ReviewScope(added=sorted(one for one, node in nodes.items() if node.resource_type in (*REFERENCED, "test")))
-    of_code = Review("nothing", project.commit() or "unknown", False, scope, [], names, [], {})
+    of_code = Review("nothing", project.commit() or "unknown", False, scope, [], names, {})
     nothing, after = Places(DbtManifest({}, {}), project.directory), Places(manifest, project.directory)
     tests = [*(one for one in nodes.values() if one.resource_type == "test"), *unit_tests.values()]
     return review(of_code, Engine(sample), nothing, after, [[], tests])

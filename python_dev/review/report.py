@@ -1,10 +1,12 @@
 """What a review found, its verdict, and the report: JSON for programs, Markdown for a pull request, a page for details.
 
-It has counts and sums. Values of rows are in the samples alone, which are on the page. The page makes no requests.
+It has counts and sums. Values of rows are in the samples alone, which are on the page: the same Markdown as HTML, with
+samples and SQL. The page makes no requests.
 """
 
 import json
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -12,6 +14,7 @@ from difflib import HtmlDiff
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from python_common import private_files
@@ -32,15 +35,42 @@ ACCEPTED = re.compile(r"(\w+(?:\.\w+)?) rows<=(\d+(?:\.\d+)?)(%?) (\S.*)")
 
 @dataclass(frozen=True)
 class TableReport:
-    """What the change does to a table, or to a week of an exported one, by the name of its node.
-
-    `totals` are the sums of numbers before the change, of a week alone.
-    """
+    """What the change does to a table, or to a week of an exported one, by the name of its node."""
 
     node: str
     change: TableChange
     week: str | None = None
-    totals: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """The share of rows that change, above 1 if columns do."""
+        change = self.change
+        return bool(change.missing) + (change.added + change.removed + change.changed) / max(change.rows_before or 0, 1)
+
+    @property
+    def rows(self) -> str:
+        """How many rows change."""
+        change = self.change
+        counts = {"changed": change.changed, "added": change.added, "removed": change.removed}
+        phrases = [f"{count:,} {what}" for what, count in counts.items() if count] or ["none"]
+        return f"{', '.join(phrases)} of {change.rows_before or 0:,}{'' if change.is_keyed else ', without a key'}"
+
+    @property
+    def columns(self) -> list[str]:
+        """What happens to each column that changes, those with a sum first, then those with most changed rows."""
+        lines = [f"{column} only {side}" for side, columns in self.change.missing.items() for column in columns]
+        by_column = self.change.columns.items()
+        for name, column in sorted(by_column, key=lambda pair: (not pair[1].difference, -pair[1].changed, pair[0])):
+            share = column.changed / (self.change.rows_before or 1)
+            phrases = (
+                f"{column.changed:,} changed ({share:.1%})" if column.changed else "",
+                f"NULLs {column.nulls:+,}" if column.nulls else "",
+                f"distinct {column.distinct:+,}" if column.changed and column.distinct else "",
+                f"sum {column.difference:+,f}" if column.difference else "",
+            )
+            if any(phrases):
+                lines.append(f"{name}: {', '.join(filter(None, phrases))}")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -88,10 +118,9 @@ def acceptances(text: str) -> list[Acceptance]:
 class Review:
     """All that a review found; `is_static` if no data was compared.
 
-    `tables` are the tables and weeks that could change, equal ones included. `drift` is what differs between the tables
-    of the lake and those that the code before the change makes of the same input: the change is not the reason.
-    `exposures` have the names of the changed and affected nodes behind them. `tests` are those that answer otherwise,
-    with both answers; `sql` is that of changed nodes, and `costs` those of tables that were built, before and after.
+    `tables` are the tables and weeks that could change, equal ones included. `exposures` have the names of the changed
+    and affected nodes behind them. `tests` are those that answer otherwise, with both answers; `sql` is that of changed
+    nodes, and `costs` those of tables that were built, before and after.
     """
 
     base: str
@@ -100,10 +129,8 @@ class Review:
     scope: ReviewScope
     findings: list[Finding]
     names: dict[str, str]
-    edges: list[tuple[str, str]]
     exposures: dict[str, list[str]]
     tables: list[TableReport] = field(default_factory=list)
-    drift: list[TableReport] = field(default_factory=list)
     tests: dict[str, tuple[str, str]] = field(default_factory=dict)
     not_compared: dict[str, str] = field(default_factory=dict)
     sql: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -113,53 +140,41 @@ class Review:
     @property
     def differing(self) -> list[TableReport]:
         """The tables and weeks that change: those of changed nodes, then what they reach, each by its share of rows."""
-        steps = self._steps()
-        return sorted(
-            (table for table in self.tables if not table.change.is_equal),
-            key=lambda table: (steps.get(table.node, len(steps)), -_share(table)),
-        )
-
-    def _steps(self) -> dict[str, int]:
-        """Return by name of a node how far it is from code that changed."""
-        steps = dict.fromkeys(self.listed([*self.scope.added, *self.scope.own]), 0)
-        waiting = [*steps]
-        for name in waiting:
-            reached = [child for parent, child in self.edges if parent == name and child not in steps]
-            steps |= dict.fromkeys(reached, steps[name] + 1)
-            waiting += reached
-        return steps
+        changed = self.listed([*self.scope.added, *self.scope.own])
+        differing = [table for table in self.tables if not table.change.is_equal]
+        return sorted(differing, key=lambda table: (table.node not in changed, -table.share))
 
     @property
     def affected(self) -> list[str]:
         """The exposures whose tables differ; without data those that can."""
-        differing = {table.node for table in self.differing} | {*self.not_compared}
-        differing |= {*self.listed([*self.scope.added, *self.scope.removed])}
-        is_affected = {
-            label: self.is_static or not differing.isdisjoint(names) for label, names in dict(self.exposures).items()
-        }
-        return sorted(label for label in is_affected if is_affected[label])
+        reached = {table.node for table in self.differing} | {*self.not_compared}
+        reached |= {*self.listed([*self.scope.added, *self.scope.removed])}
+        return sorted(
+            label for label, names in self.exposures.items() if self.is_static or not reached.isdisjoint(names)
+        )
 
     def severe(self, *severities: str) -> list[Finding]:
         """Return the findings of some severities, in their order."""
         return [finding for severity in severities for finding in self.findings if finding.severity == severity]
 
     @property
-    def reasons(self) -> list[str]:
-        """What the verdict follows from, one line each."""
+    def reasons(self) -> dict[str, str]:
+        """What the verdict follows from besides the first findings, by kind."""
         by_dbt = {reason for reason in self.scope.changed.values() if reason.endswith(BY_DBT)}
-        findings = self.severe("breaking", "look")
-        names = {
-            "also breaking": [one.object for one in findings[NAMED:] if one.severity == "breaking"],
-            "also to look at": [one.object for one in findings[NAMED:] if one.severity == "look"],
+        by_macros = {reason.partition(", by ")[2] for reason in self.scope.changed.values() if ", by " in reason}
+        findings = self.severe("breaking", "look")[NAMED:]
+        names: dict[str, Iterable[str]] = {
+            "also breaking": [one.object for one in findings if one.severity == "breaking"],
+            "also to look at": [one.object for one in findings if one.severity == "look"],
             "tests with another answer": self.tests,
             "not compared": self.not_compared,
             "tables and weeks that change": [f"{one.node} {one.week or ''}".rstrip() for one in self.differing],
-            "hooks with other code": self.scope.hooks,
+            "hooks": self.scope.hooks,
             "other code": sorted(self.listed(self.scope.own)) if self.is_static else [],
-            "other macros": sorted(by_dbt) if self.is_static else [],
+            "other macros": sorted({*by_dbt, *by_macros}) if self.is_static else [],
+            "declared otherwise": self.listed(self.scope.declared) if self.is_static else [],
         }
-        first = [f"{finding.object}: {finding.message}" for finding in findings[:NAMED]]
-        return first + [f"{what}: {few(named)}" for what, named in names.items() if named]
+        return {what: few(named) for what, named in names.items() if named}
 
     @property
     def accepted(self) -> dict[str, str]:
@@ -189,7 +204,7 @@ def write(review: Review, directory: Path) -> Path:
     """Write review.json, review.html and review.md, and return the path of the latter."""
     private_files.directory(directory)
     content = {"version": VERSION, "verdict": review.verdict, **asdict(review)}
-    for table in (*content["tables"], *content["drift"]):
+    for table in content["tables"]:
         del table["change"]["samples"]
     private_files.write(directory / "review.json", json.dumps(content, indent=2, default=str))
     private_files.write(directory / "review.html", page(review))
@@ -199,65 +214,33 @@ def write(review: Review, directory: Path) -> Path:
 def markdown(review: Review) -> str:
     """Return the report for a pull request, at most MARKDOWN_BYTES: what is longer lists less."""
     for listed in (LISTED, 10, 3, 0):
-        text = re.sub(r"\n{3,}", "\n\n", _rendered("review.md", review, most=listed))
+        text = _rendered("review.md", review=review, first=NAMED, most=listed)
         if len(text.encode()) <= MARKDOWN_BYTES:
             break
     return text
 
 
 def page(review: Review) -> str:
-    """Return the report as one file of HTML, with the SQL of both sides next to each other."""
+    """Return the report as one file of HTML, with samples, and with the SQL of both sides next to each other."""
     difference = HtmlDiff(tabsize=4)
     sql = {
         # It escapes its input.
         name: Markup(difference.make_table(before.splitlines(), after.splitlines(), context=True))  # noqa: S704
         for name, (before, after) in review.sql.items()
     }
-    return _rendered("review.html", review, sql=sql)
-
-
-def phrase(table: TableReport) -> str:
-    """Return what happens to rows of a table, in words."""
-    change = table.change
-    counts = {"changed": change.changed, "added": change.added, "removed": change.removed}
-    phrases = [f"{count:,} {what}" for what, count in counts.items() if count]
-    phrases += [f"column {column} only {side}" for side, columns in change.missing.items() for column in columns]
-    of_rows = f" of {change.rows_before:,} rows" if change.rows_before is not None else ""
-    return f"{', '.join(phrases)}{of_rows}" if phrases else "equal"
-
-
-def _share(table: TableReport) -> float:
-    """Return the share of rows that change, above 1 if columns do."""
-    change = table.change
-    return bool(change.missing) + (change.added + change.removed + change.changed) / max(change.rows_before or 0, 1)
-
-
-def percent(table: TableReport) -> list[str]:
-    """Return by how much the sums of a week change, of numbers that do, those of money first."""
-    changes = []
-    for column, total in sorted(table.totals.items(), key=lambda entry: "." not in entry[1]):
-        difference = table.change.columns[column].total if column in table.change.columns else None
-        if difference and float(difference):
-            share = f" ({float(difference) / float(total):+.2%})" if float(total) else ""
-            changes.append(f"{column} {float(difference):+,.2f}{share}")
-    return changes
-
-
-def changed_columns(table: TableReport) -> list[str]:
-    """Return the columns of a table with changed values, and in how many rows, those with most first."""
-    changed = [(column, change.changed) for column, change in table.change.columns.items() if change.changed]
-    changed.sort(key=lambda pair: (-pair[1], pair[0]))
-    return [f"{column} {rows:,} ({rows / (table.change.rows_before or 1):.1%})" for column, rows in changed]
+    text = _rendered("review.md", review=review, first=NAMED, most=sys.maxsize, is_page=True)
+    content = Markup(MarkdownIt("commonmark").enable("table").render(text))  # noqa: S704 - of escaped values
+    return _rendered("review.html", verdict=review.verdict, content=content, sql=sql)
 
 
 def _as_markdown(value: object) -> object:
     """Return text as Markdown that shows it in one line; what a macro of the template made stays."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return Markup(re.sub(r"[\\`*<|]", r"\\\g<0>", re.sub(r"\s*\n\s*", " ", value)))  # noqa: S704
+    return Markup(re.sub(r"[\\`*<|&]|\[(?=[^\]]*\]\()", r"\\\g<0>", " ".join(value.split())))  # noqa: S704
 
 
-def _rendered(name: str, review: Review, **more: object) -> str:
+def _rendered(name: str, **values: object) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "pages"),
         autoescape=True,
@@ -265,6 +248,4 @@ def _rendered(name: str, review: Review, **more: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name).render(
-        review=review, phrase=phrase, percent=percent, changed_columns=changed_columns, **more
-    )
+    return re.sub(r"\n{3,}", "\n\n", environment.get_template(name).render(values))

@@ -5,7 +5,7 @@ no macro differs that a run calls for it: what a run asks a warehouse for is not
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ OF_THE_RUN = {
 }
 # It hashes what masks render: what they do to rows is in compiled SQL.
 NOT_FOLLOWED = "mask_versions"
-CONFIG = "config "
+CONFIG, HOOK = "config ", "operation"
 # Reasons that are not the node's: those of all nodes, and of all that read what is declared.
 BY_DBT, BY_GRAPH = "which dbt calls by itself", "what is declared of nodes that its macros read"
 
@@ -53,13 +53,15 @@ class ReviewScope:
     """What a change can change, by unique ids.
 
     `changed` are nodes with other code, with the reason; `affected` those that are made of them, of added nodes or of
-    other sources; `hooks` names of hooks with other code, and `uncalled` of other macros that nothing calls.
+    other sources; `declared` nodes and sources with other names, types or config.meta; `hooks` what differs in
+    the project's hooks, and `uncalled` the names of other macros that nothing calls.
     """
 
     changed: dict[str, str] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     affected: list[str] = field(default_factory=list)
+    declared: list[str] = field(default_factory=list)
     hooks: list[str] = field(default_factory=list)
     uncalled: list[str] = field(default_factory=list)
 
@@ -67,6 +69,18 @@ class ReviewScope:
     def reached(self) -> set[str]:
         """What differs, and all that is made of it."""
         return {*self.changed, *self.added, *self.removed, *self.affected}
+
+    @property
+    def built(self) -> set[str]:
+        """What dbt builds of what is changed or affected: no tests."""
+        return {name for name in (*self.changed, *self.affected) if name.partition(".")[0] in REFERENCED}
+
+    def tests(self, manifest: DbtManifest) -> list[Node]:
+        """Return the tests of a side whose answer the change can reach, and the unit tests of what it changes."""
+        reached, changed = self.reached, {*self.changed, *self.added}
+        tests = [node for node in manifest.nodes.values() if node.resource_type == "test"]
+        tests = [node for node in tests if node.unique_id in changed or not reached.isdisjoint(node.parents)]
+        return [*tests, *(test for test in manifest.unit_tests.values() if not changed.isdisjoint(test.parents))]
 
     @property
     def own(self) -> set[str]:
@@ -83,23 +97,47 @@ def side(manifest: DbtManifest, project: Path) -> Side:
 
 def compare(before: Side, after: Side) -> ReviewScope:
     """Return what differs between two sides."""
-    old, new = before.manifest.nodes, after.manifest.nodes
+    sides = (before.manifest.nodes, after.manifest.nodes)
+    old, new = ({name: one for name, one in side.items() if one.resource_type != HOOK} for side in sides)
     scope = ReviewScope(added=sorted(new.keys() - old.keys()), removed=sorted(old.keys() - new.keys()))
     difference = _Difference(before, after)
+    scope.declared.extend(difference.declared)
     for unique_id in sorted(old.keys() & new.keys()):
-        reason = difference.of(old[unique_id], new[unique_id])
-        if reason and new[unique_id].resource_type == "operation":
-            scope.hooks.append(new[unique_id].name)
-        elif reason:
+        if reason := difference.of(old[unique_id], new[unique_id]):
             scope.changed[unique_id] = reason
+    scope.hooks.extend(_hooks(difference, *sides))
     scope.uncalled.extend(sorted(name.rpartition(".")[2] for name in difference.changed - difference.effective))
     sources = before.manifest.sources.keys() | after.manifest.sources.keys()
-    roots = {*scope.changed, *scope.added, *scope.removed, *sources & {*difference.declared}}
+    by_graph = {name for name, reason in scope.changed.items() if reason == BY_GRAPH}
+    roots = {*scope.changed, *scope.added, *scope.removed, *sources & {*difference.declared}} - by_graph
     for unique_id, node in sorted(new.items()):
         ancestors = {*after.manifest.ancestors(unique_id), *before.manifest.ancestors(unique_id)}
-        if node.resource_type in REFERENCED and unique_id not in roots and roots & ancestors:
+        if node.resource_type not in REFERENCED or unique_id in roots | by_graph:
+            continue
+        if roots & ancestors:
             scope.affected.append(unique_id)
+        elif by_graph & ancestors:
+            scope.changed[unique_id] = BY_GRAPH
     return scope
+
+
+def _hooks(difference: "_Difference", *sides: Mapping[str, Node]) -> Iterator[str]:
+    """Yield what differs in the project's hooks, by their text: their names count positions."""
+    before, after = (
+        {
+            f"{re.sub(r'-[0-9]+$', '', one.name)}: {' '.join(one.raw_code.split())}": one
+            for one in side.values()
+            if one.resource_type == HOOK
+        }
+        for side in sides
+    )
+    for text in dict.fromkeys([*before, *after]):
+        if text not in after or text not in before:
+            yield f"{text} {'added' if text in after else 'removed'}"
+        elif difference.of(before[text], after[text]):
+            yield f"{text}, by its macros or variables"
+    if before.keys() == after.keys() and [*before] != [*after]:
+        yield "the order of hooks"
 
 
 class _Difference:
@@ -147,7 +185,7 @@ class _Difference:
         texts = [old.raw_code, new.raw_code, *(self.macros[name].macro_sql for name in calls)]
         variables = self.variables & {word for text in texts for word in re.findall(r"\w+", text)}
         is_text_same = is_same_template(old.raw_code, new.raw_code)
-        if old.resource_type == "operation":
+        if old.resource_type == HOOK:
             return "its text" if self.changed & calls or not is_text_same or variables else ""
         is_decided = is_text_same or not (at_run_time or words & OF_THE_RUN)
         is_same = is_decided and is_same_sql(old.compiled_code or "", new.compiled_code or "")

@@ -1,4 +1,4 @@
-"""Which tables of two catalogs a review compares, and what differs in each."""
+"""Which tables of two catalogs a review compares, and what differs in each; added tables and columns are described."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +13,7 @@ from python_common.weeks import IsoWeek
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii.flows import RESTRICTED
 from python_dev.review import contracts, data
+from python_dev.review.contracts import Finding
 from python_dev.review.report import TableReport
 
 # The schema, in the fork alone, of the rows of views.
@@ -28,56 +29,73 @@ def is_compared_view(node: Node, manifest: DbtManifest) -> bool:
     )
 
 
-def stored_name(node: Node, manifest: DbtManifest) -> str:
-    """Return the name of the table that has the rows of a node, '' of a view by the tables that are made of it."""
-    if is_compared_view(node, manifest):
-        return f"{STORED_VIEWS}.{node.name}"
-    return "" if node.materialized == "view" else node.table
-
-
 @dataclass
 class Comparison:
-    """Compares the tables of two catalogs, by the nodes of a manifest; `former` is that of the first, if it differs."""
+    """Compares the tables of two catalogs, by the nodes of their manifests; samples have the `impersonal` columns."""
 
-    manifest: DbtManifest
+    manifests: tuple[DbtManifest, DbtManifest]
+    catalogs: tuple[Catalog, Catalog]
     weeks: Sequence[IsoWeek]
     scratch: Path
     impersonal: Mapping[str, set[str]]
     with_samples: bool = False
-    former: DbtManifest | None = None
+    tables: list[TableReport] = field(default_factory=list)
+    added: list[Finding] = field(default_factory=list)
     not_compared: dict[str, str] = field(default_factory=dict)
 
-    def tables(self, nodes: Iterable[Node], before: Catalog, after: Catalog) -> list[TableReport]:
-        """Return what differs, of exported tables by week. What cannot be compared is in `not_compared`."""
-        reports: list[TableReport] = []
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Compare the tables of nodes, exported ones by week; what cannot be compared is in `not_compared`."""
         for node in nodes:
-            manifests = self.former or self.manifest, self.manifest
-            names = [stored_name(one.nodes.get(node.unique_id, node), one) for one in manifests]
+            sides = [manifest.nodes.get(node.unique_id) for manifest in self.manifests]
+            names = [self._stored_name(one, at) if one else None for at, one in enumerate(sides)]
             if "" in names:
                 continue
-            tables = [load_table(catalog, name) for catalog, name in zip((before, after), names, strict=True)]
-            if tables[0] is None or tables[1] is None:
-                side = "on both sides of" if tables == [None, None] else "after" if tables[0] else "before"
-                self.not_compared[node.name] = f"no rows of it are stored {side} the change"
+            tables = [
+                load_table(catalog, name) if name else None for name, catalog in zip(names, self.catalogs, strict=True)
+            ]
+            unstored = [
+                side for side, name, table in zip(data.SIDES, names, tables, strict=True) if name and table is None
+            ]
+            before, after = tables
+            if unstored or after is None:
+                self.not_compared[node.name] = f"no rows of it are stored {' and '.join(unstored)} the change"
                 continue
             try:
-                reports += [*self._compared(node, tables[0], tables[1])]
+                self.tables += [*self._compared(node, before, after)] if before else []
+                self.added += self._described(node, before, after)
             except UserError as error:
                 self.not_compared[node.name] = error.message
-        return reports
+
+    def _stored_name(self, node: Node, side: int) -> str:
+        """Return the table that has the rows of a node, '' of a view by the tables that are made of it."""
+        if is_compared_view(node, self.manifests[side]):
+            return f"{STORED_VIEWS}.{node.name}"
+        return "" if node.materialized == "view" else node.table
+
+    def _summed(self, node: Node) -> set[str]:
+        """Return the columns with sums: one of values of persons may be the value of one; of ids it means nothing."""
+        key = contracts.key(node, self.manifests[1])
+        return {name for name in self.impersonal.get(node.name, ()) if contracts.is_measure(name, key)}
 
     def _compared(self, node: Node, before: Table, after: Table) -> Iterator[TableReport]:
-        key, impersonal = contracts.key(node, self.manifest), self.impersonal.get(node.name, set())
+        key, summed = contracts.key(node, self.manifests[1]), self._summed(node)
+        sampled = self.impersonal.get(node.name, set()) if self.with_samples else set()
         weeks: Iterable[str | None] = map(str, self.weeks) if node.is_export else [None]
         for week in weeks:
             part = (str(node.partition_by), week) if week else None
-            change = data.compare(before, after, key, self.scratch, part, impersonal if self.with_samples else ())
-            totals = data.totals(before, self.scratch, part) if part and not change.is_equal else {}
-            # A sum of values of persons may be the value of one; of ids it means nothing.
-            summed = {name for name in impersonal if contracts.is_measure(name, key)}
+            change = data.compare(before, after, key, self.scratch, part, sampled)
             columns = {
                 name: column if name in summed else replace(column, total=None)
                 for name, column in change.columns.items()
             }
-            totals = {name: total for name, total in totals.items() if name in summed}
-            yield TableReport(node.name, replace(change, columns=columns), week, totals)
+            yield TableReport(node.name, replace(change, columns=columns), week)
+
+    def _described(self, node: Node, before: Table | None, after: Table) -> Iterator[Finding]:
+        former = {column.name for column in before.schema().fields} if before else set()
+        added = [column.name for column in after.schema().fields if column.name not in former]
+        if added:
+            shown = self.impersonal.get(node.name, set())
+            rows, phrases = data.described(after, added, self.scratch, shown, self._summed(node))
+            if not before:
+                yield Finding("look", node.name, f"{rows} rows, {len(added)} columns")
+            yield from (Finding("look", f"{node.name}.{name}", phrase) for name, phrase in phrases.items())

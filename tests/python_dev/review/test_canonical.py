@@ -59,6 +59,10 @@ def test_other_names_values_and_hints_are_not_the_same(before, after):
         ("select '{{ week('at') }}_day' from t", False),
         ("select _day{{ week('at') }} from t", False),
         ("select {{ week('at') }_day from t", False),
+        ("select {{ week('at') }}_day from t -- it's all", True),
+        ("select {{ week('at') }}_day from t '", False),
+        ("select {{ week('at') }}_day from t where x = '-- all'", False),
+        ("-- from t\nselect {{ week('at') }}_day {# 'of\n-- t #}\n from t", True),
     ],
 )
 def test_a_template_is_the_same_if_jinja_and_sql_are(after, is_same):

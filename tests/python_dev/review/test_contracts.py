@@ -1,10 +1,11 @@
 from dataclasses import replace
+from textwrap import shorten
 
 import pytest
 import sqlglot
 from sqlglot import exp
 
-from python_dbt.manifest import Column, Constraint, DbtManifest, Hook
+from python_dbt.manifest import Column, Constraint, DbtManifest, Exposure, Hook
 from python_dbt.pii import masks, proof
 from python_dbt.pii.flows import RESTRICTED, STAGING
 from python_dbt.pii.masks import AS_IS
@@ -14,8 +15,9 @@ from python_dev.review.contracts import findings, impersonal_columns, key
 EXPORT = "exp_weekly__product_sales"
 ORDER_ID = f"{EXPORT}.order_id"
 MOVED = ("breaking", EXPORT, "columns move: only a new last one moves no other")
-ADDED = ("look", f"{EXPORT}.new", "column added")
+ADDED = ("look", f"{EXPORT}.new", "column added, type int, constraints none, description New.")
 NEW = Column("int", "New.")
+PRICE = "Price of one unit, in currency units. NULL when unknown, or when it has more than 26 digits ..."
 # A class of another mask.
 WEAKER = {"person_name": "postal_code"}
 
@@ -54,11 +56,14 @@ def columns(side, name, others):
             [
                 ("breaking", "fct_trades.price", "type decimal(28,2) becomes decimal(30,4)"),
                 ("breaking", "fct_trades.quantity", "column removed"),
-                ("look", "fct_trades.bare", "column added"),
-                ("look", "fct_trades.bare", "column without description"),
-                ("look", "fct_trades.new", "column added"),
-                ("look", "fct_trades.price", "promises not_null"),
-                ("note", "fct_trades", "description of price changes"),
+                ("look", "fct_trades.bare", "column added, type int, constraints none, description none"),
+                ("look", "fct_trades.new", "column added, type int, constraints none, description New."),
+                ("look", "fct_trades.price", "constraints none becomes not_null"),
+                (
+                    "note",
+                    "fct_trades.price",
+                    f"description {PRICE} becomes Price.",
+                ),
             ],
         ),
         (
@@ -70,8 +75,8 @@ def columns(side, name, others):
             EXPORT,
             {"order_id": Column("bigint", "Order.")},
             [
-                ("breaking", ORDER_ID, "no longer promises not_null"),
-                ("note", EXPORT, "description of order_id changes"),
+                ("breaking", ORDER_ID, "constraints not_null becomes none"),
+                ("note", ORDER_ID, "description Order number of the web shop. becomes Order."),
             ],
         ),
         (EXPORT, {"order_id": None}, [("breaking", ORDER_ID, "column removed")]),
@@ -93,11 +98,14 @@ def test_another_key_grain_or_access_is_named(side):
     node = side.manifest.named("fct_product_sales")
     config = {**node.config, "access": "protected", "contract": {"enforced": False}}
     found = of_node(side, node.name, unique_key="order_id", description="One row per order. More.", config=config)
-    assert {message for _, _, message in found} == {
-        "key order_item_id becomes order_id",
-        f'grain "{node.grain}" becomes "One row per order"',
-        "contract no longer enforced",
-        "no longer public",
+    grain = shorten(node.grain, contracts.SHOWN, placeholder=" ...")
+    described = shorten(node.description, contracts.SHOWN, placeholder=" ...")
+    assert {(severity, message) for severity, _, message in found} == {
+        ("breaking", "key order_item_id becomes order_id"),
+        ("look", f"grain {grain} becomes One row per order"),
+        ("note", f"description {described} becomes One row per order. More."),
+        ("breaking", "contract enforced becomes none"),
+        ("breaking", "access public becomes none"),
     }
 
 
@@ -106,8 +114,9 @@ def test_what_decides_on_the_files_of_an_export_is_listed(side):
     meta = {**node.meta, "export": {**node.meta["export"], "audience": "partners", "order_by": ["order_id"]}}
     quiet = replace(node.columns["brand"], meta={**node.columns["brand"].meta, "pii_scan": "off: names of brands"})
     assert of_node(side, EXPORT, meta=meta, columns=columns(side, EXPORT, {"brand": quiet})) == [
-        ("look", EXPORT, "config.meta changes: audience, order_by"),
-        ("look", f"{EXPORT}.brand", "config.meta changes: pii_scan"),
+        ("look", EXPORT, "config.meta.export.audience analysts becomes partners"),
+        ("look", EXPORT, "config.meta.export.order_by ['ordered_at', 'order_item_id'] becomes ['order_id']"),
+        ("look", f"{EXPORT}.brand", "config.meta.pii_scan none becomes off: names of brands"),
     ]
 
 
@@ -127,6 +136,21 @@ def test_removed_models_and_tests_are_found(side):
     assert entries(DbtManifest(gone), DbtManifest()) == [
         ("breaking", EXPORT, "model removed"),
         ("look", test.name, "test removed"),
+    ]
+
+
+def test_exposures_that_differ_are_named(side):
+    exposures = {
+        name: Exposure(name, parents=[name]) for name in ("exposure.shop.sales_csv", "exposure.shop.stock_csv")
+    }
+    [removed, kept] = exposures
+    before, after = DbtManifest(exposures=exposures), DbtManifest(exposures={kept: Exposure(kept)})
+    assert entries(before, after) == [
+        ("look", "exposure sales_csv", "removed"),
+        ("look", "exposure stock_csv", "changed"),
+    ]
+    assert entries(DbtManifest(), DbtManifest(exposures={removed: exposures[removed]})) == [
+        ("note", "exposure sales_csv", "added")
     ]
 
 
@@ -212,6 +236,14 @@ def test_another_class_of_any_column_is_named(side, change, severity, message):
     assert {column for column in reaching if not any(f" {column} (" in text for text in leaking(found))} == set()
 
 
+def test_classes_of_a_project_that_does_not_compile_are_named(side):
+    found = contracts.declared_classes(side.manifest, with_classes(side.manifest, lambda _: AS_IS))
+    assert {(one.severity, one.object, one.message) for one in found} == {
+        ("breaking", column, f"leak: PII class {pii} becomes none")
+        for column, pii in staging_columns(side.manifest).items()
+    }
+
+
 def test_a_hook_that_a_yml_adds_is_searched_for_personal_data(side):
     found = of_node(side, "fct_trades", post_hooks=[Hook("create table marts.x as select * from staging.y")])
     assert found == [("breaking", "personal data", "fct_trades has a hook, whose SQL is not proven")]
@@ -242,7 +274,6 @@ def test_a_class_that_reaches_another_column_is_listed(side):
     [
         ({}, {"a": "pseudonym"}, ("look", "m.a", "email reaches it, masked as pseudonym")),
         ({"a": "pseudonym"}, {}, ("note", "m.a", "email no longer reaches it, masked as pseudonym")),
-        ({}, dict.fromkeys("ab", "pseudonym"), ("look", "m", "email reaches a, b, masked as pseudonym")),
         (
             {"a": "pseudonym"},
             {"a": "initials"},
@@ -289,15 +320,37 @@ def test_a_subject_and_what_is_beside_it_are_in_no_sample(side):
     columns = impersonal_columns(side.manifest)["fct_product_sales"]
     assert {"total_amount", "quantity", "product_name", "order_item_id"} <= columns
     assert not {"customer_id", "shipping_city", "billing_state"} & columns
+    # Of a struct with the id of a person, the other fields are none.
+    assert {"order_status", "ordered_at", "channel"} <= impersonal_columns(side.manifest)["fct_orders"]
 
 
 def test_an_added_test_and_another_description_are_notes(side):
     node = side.manifest.named("fct_trades")
     assert of_node(side, "fct_trades", description=f"{node.description} More.") == [
+        # The first words are the same.
         ("note", "fct_trades", "description changes")
+    ]
+    assert of_node(side, "fct_trades", description="") == [
+        (
+            "look",
+            "fct_trades",
+            f"description {shorten(node.description, contracts.SHOWN, placeholder=' ...')} becomes none",
+        ),
+        ("look", "fct_trades", f"grain {shorten(node.grain, contracts.SHOWN, placeholder=' ...')} becomes none"),
     ]
     test = next(node for node in side.manifest.nodes.values() if node.test_name == "unique")
     assert entries(DbtManifest(), DbtManifest({test.unique_id: test})) == [("note", test.name, "test added")]
+
+
+def test_a_column_that_one_side_lacks_is_in_samples(side):
+    node = side.manifest.named("fct_orders")
+    fewer = replace(node, compiled_code=node.compiled_code.replace("orders.order_status,", "", 1))
+    assert fewer.compiled_code != node.compiled_code
+    for sides in (
+        (changed(side.manifest, fewer), side.manifest),
+        (side.manifest, changed(side.manifest, fewer)),
+    ):
+        assert "order_status" in impersonal_columns(*sides)["fct_orders"]
 
 
 def test_a_column_that_a_class_reaches_masked_is_in_no_sample(side):

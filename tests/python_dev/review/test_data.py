@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import DecimalType, DoubleType
 
-from python_dev.review.data import ColumnDifference, TableChange, compare, totals
+from python_dev.review.data import ColumnDifference, TableChange, compare
 from tests.support.seeds import SEED
 
 KEY = ("key", "part")
@@ -215,15 +215,3 @@ def test_only_the_rows_of_a_condition_are_compared(catalog, tmp_path):
     after = [row | {"amount": Decimal(99)} if row["key"] != "k1" else row for row in ROWS]
     diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path, ("key", "k1"))
     assert diff.is_equal
-
-
-def test_totals_are_the_sums_of_exact_numbers_over_a_part(catalog, tmp_path):
-    chance = random.Random(SEED)
-    rows = [random_row(chance, VALUES) for _ in range(50)]
-    expected = {
-        column: str(sum((row[column] for row in rows if row["key"] == "a" and row[column] is not None), start=zero))
-        for column, zero in (("part", 0), ("amount", Decimal("0.00")))
-    }
-    assert totals(table(catalog, rows), tmp_path, ("key", "a")) == expected
-    texts = pa.schema([pa.field("key", pa.string())])
-    assert totals(table(catalog, [{"key": "a"}] * 3, texts), tmp_path, ("key", "a")) == {}

@@ -56,7 +56,7 @@ def test_quick_names_a_planted_change(
     )
     compared = scope.compare(scope.Side(manifest, {}), scope.Side(changed, {}))
     names = {name: one.name for name, one in {**manifest.nodes, **manifest.unit_tests}.items()}
-    of_code = Review("base", "change", False, compared, [], names, [], [])
+    of_code = Review("base", "change", False, compared, [], names, {})
     tests = [
         one for one in manifest.nodes.values() if one.resource_type == "test" and compared.reached & {*one.parents}
     ]

@@ -12,7 +12,6 @@ from textwrap import dedent
 
 import pytest
 
-from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment, read_env_file
 from python_common.config.settings import Settings
 from python_common.spark import thrift
@@ -215,9 +214,9 @@ def test_the_effect_is_as_counted_in_plain_python(shop: Shop, tmp_path: Path) ->
     }
     [week] = [table for table in result.tables if table.week == "2026-W46"]
     sums = [sum(amount for _, amount, _, _ in rows_of("2026-W46", least=least)) for least in (0, 10)]
-    assert (week.totals["amount"], week.change.columns["amount"].total) == (str(sums[0]), str(sums[1] - sums[0]))
+    assert week.change.columns["amount"].total == str(sums[1] - sums[0])
     assert (result.verdict, result.affected) == ("look", ["Weekly sales (CSV)"])
-    assert (result.drift, result.not_compared) == ([], {})
+    assert result.not_compared == {}
     repeated = [repeated_amounts(least) for least in (0, 10)]
     assert result.tests == {"unique_sold_amount": (f"warn {repeated[0]}", f"warn {repeated[1]}")}
     samples = [sample for table in result.tables for sample in table.change.samples]
@@ -228,7 +227,7 @@ def test_the_effect_is_as_counted_in_plain_python(shop: Shop, tmp_path: Path) ->
         planted.index_of_texts(buyers), [(path.name, path.read_bytes()) for path in directory.iterdir()]
     )
     text = report.markdown(result)
-    assert f"2026-W46 exp_sales: {lost['2026-W46']} removed of {len(rows_of('2026-W46'))} rows" in text
+    assert f"| exp_sales 2026-W46 | {lost['2026-W46']} removed of {len(rows_of('2026-W46'))} | amount: " in text
     # The tags of the fork add metadata files.
     assert production.items() - {("catalog", production["catalog"])} <= contents(shop.settings).items()
 
@@ -255,7 +254,7 @@ def test_a_build_in_a_fork_skips_what_is_unchanged(shop: Shop, first: Path) -> N
         assert thrift.rows(cursor, "select max(rate) from small.rates") == [(2,)]
 
 
-def test_changes_of_others_in_production_are_drift(shop: Shop) -> None:
+def test_changes_of_others_in_production_are_none_of_this_one(shop: Shop) -> None:
     with thrift.connect(shop.settings) as cursor:
         thrift.rows(cursor, "insert into small.totals values ('2026-W44', 'of another program', 1)")
         shop.edit("models/totals.sql", "as total", "+ 1 as total")
@@ -263,7 +262,6 @@ def test_changes_of_others_in_production_are_drift(shop: Shop) -> None:
         result = shop.review()
         thrift.rows(cursor, "delete from small.totals where name = 'of another program'")
     assert shop.changes(result) == {("totals", None): (0, 0, 6)}
-    assert [(table.node, table.change.removed) for table in result.drift] == [("totals", 1)]
     # What is on one side alone is not compared.
     assert result.not_compared == {}
     messages = {(finding.object, finding.message) for finding in result.findings}
@@ -282,13 +280,7 @@ def test_a_killed_review_stops_no_other_and_costs_are_counted(shop: Shop, monkey
     assert (result.verdict, {*shop.changes(result).values()}) == ("clean", {(0, 0, 0)})
     before, after = result.costs["totals"]
     assert (before.rows_read // len(SALES), after.rows_read // len(SALES)) == (1, 2)
-    assert before.cpu_ns > 0
-    catalog = load_catalog(shop.settings)
-    files = (catalog.load_table(name).inspect.files() for name in ("small.sales", "small.rates"))
-    sales, rates = (of_table["file_size_in_bytes"].to_pylist() for of_table in files)
-    assert (before.files, before.bytes_in_files) == (len(sales) + len(rates), sum(sales) + sum(rates))
-    assert (after.files, after.bytes_in_files) == (before.files + len(sales), before.bytes_in_files + sum(sales))
-    assert before.other_joins(after) == "BroadcastHashJoin 0 to 1"
+    assert before.cpu_ns > 0 < before.bytes_shuffled
     assert [*result.costs] == ["totals"]
     assert f"| totals | {before.rows_read} | {after.rows_read} |" in report.markdown(result)
 
@@ -301,7 +293,8 @@ def test_a_plan_that_is_worse_is_to_be_looked_at(shop: Shop) -> None:
     result = shop.review()
     assert ({*shop.changes(result).values()}, result.costs) == ({(0, 0, 0)}, {})
     assert {(finding.object, finding.message) for finding in result.findings if finding.severity != "note"} == {
-        ("one_week", "a filter on small.sales no longer skips files: 3 are read instead of 1"),
+        ("exp_sales", "a filter on small.sales no longer skips files: Iceberg gets none of week"),
+        ("one_week", "a filter on small.sales no longer skips files: Iceberg gets none of week"),
         ("priced", "a join compares all pairs of rows (BroadcastNestedLoopJoin 0 to 1)"),
         ("cheap", "a shuffle is new (0 to 1)"),
     }
@@ -384,6 +377,6 @@ def test_inputs_are_built_too_in_a_lake_without_tables(shop: Shop) -> None:
     shop.edit("models/priced.sql", "left join", "inner join")
     result = shop.review()
     assert shop.changes(result)["totals", None] == (0, 0, 6)
-    assert (result.drift, result.not_compared) == ([], {})
+    assert result.not_compared == {}
     # `untouched` is an input of this test alone.
     assert result.tests["assert_priced__every_sale"] == ("pass", f"fail {UNPRICED}")

@@ -1,17 +1,13 @@
 """Steps of `lakehouse review` that need no service: what is compared of tables and settings, and its exit code."""
 
 import os
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyhive import hive
-from pyiceberg.catalog.sql import SqlCatalog
-from thrift.transport.TTransport import TTransportException
 from typer.testing import CliRunner
 
 from python_common.catalog.catalog import load_catalog
@@ -19,19 +15,16 @@ from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, UserError
 from python_common.locks import lock
 from python_common.locks.lock import locked
-from python_common.spark import thrift
-from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.commands import review as command
 from python_dev.review import run as job
 from python_dev.review import scope
 from python_dev.review.contracts import Finding
-from python_dev.review.cost import Cost
+from python_dev.review.cost import Cost, Plan
 from python_dev.review.data import TableChange
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
-from python_dev.review.tables import Comparison
 from tests.support.small_project import git
 
 SALES = Node(
@@ -44,49 +37,6 @@ SALES = Node(
     unique_key="id",
     partition_by="week",
 )
-WEEK = "2026-W45"
-
-
-def compared(
-    sides: list[SqlCatalog], tables: list[pa.Table], scratch: Path, node: Node = SALES, **fields: Any
-) -> tuple[list[TableReport], dict[str, str]]:
-    """Return what the comparison of two states of a table finds, and what it cannot compare."""
-    for catalog, rows in zip(sides, tables, strict=True):
-        catalog.create_table("marts.sales", rows.schema).append(rows)
-    manifest = DbtManifest({node.unique_id: node})
-    comparison = Comparison(manifest, [IsoWeek.parse(WEEK)], scratch, **{"impersonal": {}, **fields})
-    return comparison.tables([node], *sides), comparison.not_compared
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"id": [1]}, {"id": ["x1"]}),
-        ({"id": [1, 1], "of": [1, 1]}, {"id": [1, 1], "of": [[1], [1]]}),
-        ({"id": [1, 1], "at": [datetime(2026, 11, 2)] * 2}, {"id": [1, 1], "at": [1, 1]}),
-    ],
-)
-def test_a_table_whose_types_cannot_be_compared_is_named(
-    before: dict[str, list[object]], after: dict[str, list[object]], sides: list[SqlCatalog], tmp_path: Path
-) -> None:
-    tables, not_compared = compared(sides, [pa.table(before), pa.table(after)], tmp_path)
-    assert tables == []
-    assert not_compared == {"sales": "DuckDB could not compare the tables (ConversionException)"}
-
-
-@pytest.mark.parametrize("export", [{}, {"export": {"key": ["id"]}}])
-def test_only_columns_that_no_class_reaches_have_sums(
-    export: dict[str, Any], sides: list[SqlCatalog], tmp_path: Path
-) -> None:
-    rows = {"id": [1, 2], "amount": [3, 4], "born": [1970, 1980], "week": [WEEK, WEEK]}
-    tables = [pa.table(rows), pa.table({**rows, "amount": [3, 5], "born": [1970, 1981]})]
-    node = replace(SALES, meta=export)
-    [report], _ = compared(sides, tables, tmp_path, node, impersonal={"sales": {"id", "amount", "week"}})
-    columns = report.change.columns
-    assert (columns["amount"].total, columns["born"].changed, columns["born"].total) == ("1", 1, None)
-    # A sum of ids says nothing.
-    assert columns["id"].total is None
-    assert report.totals == ({"amount": "7"} if export else {})
 
 
 def project(directory: Path, **files: str) -> scope.Side:
@@ -118,7 +68,10 @@ def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
 def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
     hook = Node("operation.shop.end", "operation", "end", "", raw_code="{{ clean(var('days')) }}")
     sides = [scope.Side(DbtManifest({hook.unique_id: hook}), {"days": days}) for days in (1, 2)]
-    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (["end"], [])
+    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (
+        ["end: {{ clean(var('days')) }}, by its macros or variables"],
+        [],
+    )
 
 
 def sides_of_change(*others: Node) -> list[scope.Side]:
@@ -164,56 +117,15 @@ def test_another_layout_is_named_though_no_row_changes(config: dict[str, object]
     assert of_code.verdict == "clean"
 
 
-def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
-    clock = replace(SALES, unique_id="model.shop.seen", name="seen", compiled_code="select current_timestamp()")
-    clock = replace(clock, parents=[SALES.unique_id])
-    other = replace(SALES, unique_id="model.shop.other", name="other", compiled_code="select now()")
-    tests = [
-        Node(f"test.shop.{name}", "test", name, "marts", compiled_code="select 1", parents=[*parents])
-        for name, parents in {
-            "of_changed": [SALES.unique_id, other.unique_id],
-            "of_clock": [clock.unique_id, SALES.unique_id],
-            "of_other": [other.unique_id],
-        }.items()
-    ]
-    sides = sides_of_change(clock, other, *tests)
-    of_code = job._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
-    assert [test.name for test in job._tests(of_code, sides[1].manifest)] == ["of_changed", "of_clock"]
-    assert job._unknown(of_code, sides[1].manifest) == {"of_clock": ["seen"]}
-
-
-def test_plans_are_compared_through_views_and_other_layouts() -> None:
-    """A chain: of `sales` a table and a view are made, of the view a table, of each table another one."""
-    names = ("of_sales", "seen", "of_seen", "end")
-    parents = (SALES.unique_id, SALES.unique_id, "model.shop.seen", "model.shop.of_seen")
-    others = [
-        replace(SALES, unique_id=f"model.shop.{name}", name=name, parents=[parent])
-        for name, parent in zip(names, parents, strict=True)
-    ]
-    others[1] = replace(others[1], materialized="view")
-
-    def planned(**config: object) -> set[str]:
-        before, after = sides_of_change(*others)
-        sales = replace(after.manifest.nodes[SALES.unique_id], config=config, materialized=config.get("is", "table"))
-        after = scope.Side(DbtManifest({**after.manifest.nodes, SALES.unique_id: sales}), {})
-        return job._replanned(scope.compare(before, after), (before, after))
-
-    assert planned() == {SALES.unique_id}
-    assert planned(partition_by="day") == {SALES.unique_id, *(f"model.shop.{name}" for name in names[:3])}
-    assert planned() < planned(partition_by="day") == planned(**{"is": "view"})
-
-
-def test_a_plan_that_cannot_be_made_is_a_note() -> None:
-    worse = {SALES.unique_id: (Cost(cpu_ns=1), Cost(shuffles=1, cpu_ns=9_000_000_000))}
-    found = [
-        [(one.severity, one.message.partition(" (")[0]) for one in job._plans([SALES], worse, failed, with_cpu)]
-        for failed, with_cpu in (((), False), ((), True), ((SALES.unique_id,), True))
-    ]
-    assert found == [
-        [("look", "a shuffle is new")],
-        [("look", "a shuffle is new"), ("look", "CPU seconds more than double")],
-        [("note", "its plan is not compared: before the change it cannot be built in full")],
-    ]
+def test_plans_of_both_sides_and_costs_are_compared() -> None:
+    plans = [{SALES.unique_id: Plan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
+    costs = {SALES.unique_id: (Cost(cpu_ns=1), Cost(cpu_ns=9_000_000_000))}
+    for before, after, of_nodes, expected in (
+        (*plans, {}, ["a shuffle is new"]),
+        (*plans, costs, ["a shuffle is new", "CPU seconds more than double"]),
+        ({}, plans[1], {}, []),
+    ):
+        assert [one.partition(" (")[0] for one in job._worse(SALES, before, after, of_nodes)] == expected
 
 
 @pytest.mark.parametrize(
@@ -299,57 +211,6 @@ def test_what_a_killed_review_left_is_deleted(
     assert (checkouts[0], [*left.parent.iterdir()]) == (["dbt_project.yml"], [])
 
 
-VIEW = replace(SALES, materialized="view")
-FULL_DISK, TIMEOUT = hive.OperationalError("No space left on device"), hive.OperationalError(thrift.TIMED_OUT[0])
-NO_SERVER = TTransportException(TTransportException.END_OF_FILE)
-
-
-@pytest.mark.parametrize(
-    ("errors", "issues"),
-    [
-        ({}, []),
-        ({"create table": FULL_DISK}, []),
-        ({"create table": FULL_DISK, "select sum": FULL_DISK}, ["the view sales cannot be read"]),
-        ({"create table": TIMEOUT, "select sum": TIMEOUT}, []),
-        ({"create table": NO_SERVER, "select sum": NO_SERVER, "select count": NO_SERVER}, []),
-    ],
-)
-def test_a_view_is_unreadable_only_if_reading_alone_fails(
-    errors: dict[str, Exception], issues: list[str], offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that is full and a server that dies are not made on purpose: here statements fail as they do then."""
-
-    def rows(_: object, sql: str) -> list[object]:
-        for start, error in errors.items():
-            # The statement that stores a view begins with a comment.
-            if sql.partition("*/ ")[2].startswith(start) or sql.startswith(start):
-                raise error
-        return []
-
-    monkeypatch.setattr(job.thrift, "connect", lambda _: nullcontext())
-    monkeypatch.setattr(job.thrift, "rows", rows)
-    monkeypatch.setattr(job, "from_environment", lambda _: offline_settings)
-    failed = job._store_views(Project(Path(), {}), DbtManifest({VIEW.unique_id: VIEW}), [VIEW])
-    assert [issue.message for issue in failed] == issues
-
-
-def test_a_table_without_stored_rows_is_not_compared(sides: list[SqlCatalog], tmp_path: Path) -> None:
-    comparison = Comparison(DbtManifest({SALES.unique_id: SALES}), [], tmp_path, {})
-    assert comparison.tables([SALES], *sides) == []
-    assert comparison.not_compared == {"sales": "no rows of it are stored on both sides of the change"}
-
-
-def test_a_table_that_becomes_a_view_is_compared_with_its_rows(sides: list[SqlCatalog], tmp_path: Path) -> None:
-    rows = pa.table({"id": [1, 2]})
-    for catalog, name in zip(sides, ("marts.sales", "lakehouse_review.sales"), strict=True):
-        catalog.create_namespace_if_not_exists("lakehouse_review")
-        catalog.create_table(name, rows.schema).append(rows)
-    former, manifest = (DbtManifest({node.unique_id: node}) for node in (SALES, VIEW))
-    comparison = Comparison(manifest, [], tmp_path, {}, former=former)
-    assert [report.change.is_equal for report in comparison.tables([VIEW], *sides)] == [True]
-    assert comparison.not_compared == {}
-
-
 LOOK = TableReport("sales", TableChange(9, 9, changed=1))
 
 
@@ -368,7 +229,7 @@ def test_the_exit_code_is_the_verdict_after_acceptances(
     fields: dict[str, Any], text: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A review of each kind takes minutes; here it is done. One of code alone needs no variable of a lake."""
-    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "edges": [], "exposures": {}}
+    empty = {"scope": scope.ReviewScope(), "findings": [], "names": {}, "exposures": {}}
     reviewed = Review("abc", "def", False, **{**empty, **fields})
     monkeypatch.setattr(job, "review", lambda *_: reviewed)
     monkeypatch.setattr(command, "PROJECT_ROOT", tmp_path)

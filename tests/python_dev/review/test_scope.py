@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from python_dbt.compile import compiled_manifest
+from python_dbt.manifest import DbtManifest, Node
 from python_dev.review import scope
 from tests.support.small_project import copy_project
 
@@ -48,7 +49,10 @@ def test_each_kind_of_change_is_found_and_format_is_none(side, tmp_path):
         "fct_product_demand_weekly": "SQL",
         "int_payments_unmatched": "SQL, by is_paid_in_time",
     }
-    assert diff.hooks == ["on-run-start-1"]
+    assert diff.hooks == [
+        "on-run-start: {{ require_lease() }} removed",
+        "on-run-start: {{ require_lease(at_end=false) }} added",
+    ]
     assert {"exp_weekly__completed_orders", "fct_order_lines"} <= names(diff.affected)
     assert names(diff.affected) & {"dim_products", "fct_product_sales", "fct_trades"} == set()
 
@@ -58,6 +62,27 @@ def changed(side, name, **fields):
     [unique_id] = [unique_id for unique_id, macro in side.macros.items() if macro.name == name]
     macros = {**side.manifest.macros, unique_id: replace(side.manifest.macros[unique_id], **fields)}
     return scope.Side(replace(side.manifest, macros=macros), side.variables)
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["{{ first() }}", "{{ second() }}"], []),
+        (["{{  first()\n}}", "{{ second() }}"], []),
+        (["{{ second() }}"], ["on-run-end: {{ first() }} removed"]),
+        (["{{ second() }}", "{{ first() }}"], ["the order of hooks"]),
+    ],
+)
+def test_hooks_are_known_by_their_text(texts, found):
+    def of(*hooks):
+        nodes = [
+            Node(f"operation.on-run-end.{at}", "operation", f"on-run-end-{at}", "", raw_code=text)
+            for at, text in enumerate(hooks)
+        ]
+        return scope.Side(DbtManifest({node.unique_id: node for node in nodes}), {})
+
+    diff = scope.compare(of("{{ first() }}", "{{ second() }}"), of(*texts))
+    assert (diff.hooks, diff.added, diff.removed) == (found, [], [])
 
 
 def test_a_weaker_test_is_changed_and_named_with_what_it_was(side):
