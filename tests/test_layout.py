@@ -1,4 +1,4 @@
-"""Tests mirror the packages."""
+"""Tests mirror the packages, and have names of a line."""
 
 import re
 from pathlib import Path
@@ -18,3 +18,8 @@ def is_mirrored(test: Path) -> bool:
 def test_each_test_in_a_folder_mirrors_a_module() -> None:
     """The tests of several modules of a package are in its root, or in tests/end_to_end."""
     assert [str(test) for test in TESTS.glob("python_*/*/**/test_*.py") if not is_mirrored(test)] == []
+
+
+def test_no_name_of_a_test_has_more_than_60_characters() -> None:
+    names = (name for file in TESTS.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", file.read_text()))
+    assert [name for name in names if len(name) > 60] == []

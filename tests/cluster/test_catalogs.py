@@ -244,7 +244,7 @@ def test_sessions_of_a_thrift_server_share_its_connections(
         server.stop()
 
 
-def test_a_thrift_server_that_cannot_open_its_catalog_reports_why(settings: Settings, tmp_path: Path) -> None:
+def test_a_server_without_its_catalog_does_not_say_why(settings: Settings, tmp_path: Path) -> None:
     file = properties_file(tmp_path, f"jdbc.password = {PASSWORD}\nclients = none")
     wrong = settings.changed(catalog_properties=file, thrift_port=free_ports(1)[0], thrift_password="thrift-secret")
     server = thrift_server.service(tmp_path / "thrift", wrong)
@@ -270,7 +270,7 @@ def test_a_master_that_cannot_be_reached_is_named(settings: Settings, monkeypatc
     assert "Spark does not start on spark://nowhere (SparkException: " in run_python(START).stderr.splitlines()[-1]
 
 
-def test_a_process_keeps_one_connection_and_replaces_an_ended_one(
+def test_a_process_opens_a_second_connection_or_keeps_a_dead_one(
     settings: Settings, postgres: Postgres, database: str
 ) -> None:
     catalog = load_catalog(settings)

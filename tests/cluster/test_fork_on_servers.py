@@ -33,7 +33,7 @@ def objects(settings: Settings) -> dict[str, str]:
     return {key: tag for key, tag in tags.items() if "shop/" in key and not key.endswith(".metadata.json")}
 
 
-def test_views_of_a_rest_catalog_are_in_the_fork_and_read_its_tables(
+def test_views_of_a_rest_catalog_read_tables_outside_of_the_fork(
     weed: Weed, offline_settings: Settings, tmp_path: Path
 ) -> None:
     conf, properties = tmp_path / "spark.conf", tmp_path / "rest.properties"

@@ -165,7 +165,7 @@ def erased(killed: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_dry_run_lists_what_would_be_erased_and_changes_nothing(lake: Lake, person: Log, before: Rows) -> None:
+def test_a_dry_run_of_an_erasure_changes_the_lake(lake: Lake, person: Log, before: Rows) -> None:
     at_first = state(lake)
     lines = succeed({"erase": lambda: run_lakehouse(*ERASE, "--dry-run")})["erase"].stdout.splitlines()
     rows_of = Counter(topic.replace(".", "_") for topic, *_ in positions_of(person))
@@ -175,7 +175,7 @@ def test_a_dry_run_lists_what_would_be_erased_and_changes_nothing(lake: Lake, pe
     assert state(lake) == at_first
 
 
-def test_a_table_that_is_no_longer_built_is_named_before_anything_is_erased(lake: Lake, before: Rows) -> None:
+def test_a_table_that_is_not_built_is_named_after_an_erasure(lake: Lake, before: Rows) -> None:
     catalog = load_catalog(lake.settings)
     catalog.create_table("deduplicated.int_removed", pa.schema([("customer_id", pa.int64())]))
     try:
@@ -188,9 +188,7 @@ def test_a_table_that_is_no_longer_built_is_named_before_anything_is_erased(lake
     assert not erased_positions(lake)
 
 
-def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
-    lake: Lake, person: Log, killed: str
-) -> None:
+def test_a_killed_erasure_is_taken_for_a_finished_one(lake: Lake, person: Log, killed: str) -> None:
     """The positive control of the search, too."""
     assert [receipt.state for receipt in receipts.every(load_catalog(lake.settings))] == [receipts.BEGUN]
     assert "fork mine had the same rows: it is dropped\n" in killed
@@ -201,7 +199,7 @@ def test_when_it_is_killed_with_bronze_erased_the_lake_still_holds_the_person(
     assert planted_values >= {f"{field} raw" for field in (*pii_values(person), "address", "customer")}
 
 
-def test_the_same_command_finishes_it_and_its_receipt_names_no_person(lake: Lake, person: Log, erased: str) -> None:
+def test_the_same_command_does_not_finish_a_killed_erasure(lake: Lake, person: Log, erased: str) -> None:
     assert "rebuilding all models behind these tables\n" in erased
     [receipt] = receipts.every(load_catalog(lake.settings))
     assert receipt.state == receipts.DONE

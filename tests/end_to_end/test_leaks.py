@@ -11,7 +11,7 @@ from tests.support.lake import SIZE, Lake, persons
 from tests.support.pii_values import pii_values
 
 
-def test_no_person_and_no_key_is_in_any_artefact_after_deduplicated(
+def test_a_person_or_a_key_is_in_an_artefact_of_a_layer(
     lake: Lake, first_wave: dict[str, subprocess.CompletedProcess[str]]
 ) -> None:
     artefacts = [*lake.public_artefacts()]

@@ -48,7 +48,7 @@ def test_no_model_asks_the_warehouse_when_it_compiles(compiled: Nodes) -> None:
     assert {node["schema"] for node in compiled.values() if not node.get("compiled_code")} == {"ops"}
 
 
-def test_nothing_is_joined_below_a_merge_that_is_storage_partitioned(compiled: Nodes) -> None:
+def test_a_join_is_below_a_storage_partitioned_merge(compiled: Nodes) -> None:
     """See macros/incremental/by_order.sql: each reads one staging view, which reads one topic."""
     merged = [
         name
@@ -108,7 +108,7 @@ def followed_by(nodes: Nodes, name: str) -> dict[str, set[str]]:
     return readers
 
 
-def test_the_tables_that_a_recomputed_model_reads_are_those_it_follows(compiled: Nodes) -> None:
+def test_a_recomputed_model_reads_what_it_does_not_follow(compiled: Nodes) -> None:
     """A change of a table that it does not follow would leave rows as they were."""
     recomputed = [
         name for name, node in compiled.items() if node["config"].get("incremental_strategy") == "affected_keys"
@@ -138,7 +138,7 @@ def test_the_tables_that_a_recomputed_model_reads_are_those_it_follows(compiled:
         assert behind == followed.keys(), name
 
 
-def test_a_deduplicated_model_reads_the_new_batches_of_its_source(compiled: Nodes) -> None:
+def test_a_deduplicated_model_reads_other_than_new_batches(compiled: Nodes) -> None:
     deduplicated = [node for node in compiled.values() if node["schema"] == "deduplicated"]
     assert len(deduplicated) >= 8
     for node in deduplicated:
@@ -178,7 +178,7 @@ def test_figures_follow_exported_columns_and_their_masks_alone(tmp_path: Path, c
     assert {name for name in before if before[name] != after[name]} == {"product_sales"}
 
 
-def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled: Nodes) -> None:
+def test_a_deduplicated_model_of_a_mart_holds_personal_data(compiled: Nodes) -> None:
     free = [node for node in compiled.values() if node["schema"] == "deduplicated" and node["access"] != "private"]
     assert free
     for node in free:
@@ -192,7 +192,7 @@ def test_deduplicated_models_that_marts_may_read_hold_no_personal_data(compiled:
     assert groups[0].isdisjoint(groups[1])
 
 
-def test_reconciliation_is_tested_where_all_that_it_compares_was_built(tmp_path: Path) -> None:
+def test_reconciliation_is_tested_before_what_it_compares(tmp_path: Path) -> None:
     write_small_project(tmp_path)
     shutil.copytree(PROJECT_ROOT / "tests" / "data" / "generic", tmp_path / "tests" / "generic")
     checks = []

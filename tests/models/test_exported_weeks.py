@@ -88,7 +88,7 @@ def rows_at(catalog: Catalog, week: str | None = None) -> list[tuple[int, str]]:
     return sorted((row["id"], row["week"]) for row in table.scan(snapshot_id=snapshot_id).to_arrow().to_pylist())
 
 
-def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(catalog: Catalog, run: Run) -> None:
+def test_a_build_touches_other_weeks_or_tags_what_failed(catalog: Catalog, run: Run) -> None:
     values = "(1, '2026-W44'), (2, '2026-W45'), (3, '2026-W46'), (4, null)"
     assert run(values, "--vars", "weeks: 2026-W45, 2026-W46")
     both = [(2, "2026-W45"), (3, "2026-W46")]
@@ -121,7 +121,7 @@ def test_a_build_replaces_the_weeks_it_names_and_tags_what_passed_its_tests(cata
     assert {name: refs[name].snapshot_id for name in tested} == tested
 
 
-def test_the_week_moves_on_with_time_though_dbt_does_not_parse_again(
+def test_the_week_stays_where_dbt_does_not_parse_again(
     catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = "(1, '2026-W48'), (2, '2026-W49')"

@@ -151,9 +151,7 @@ def built(compiled_project: DbtManifest, tmp_path_factory: pytest.TempPathFactor
     return build(compiled_project, landed, (*KEYED, *KEYED_BY_VALUE, "ops_data_quality_issues"))
 
 
-def test_topics_without_a_record_are_tables_without_a_row_but_for_unknown_members(
-    compiled_project: DbtManifest, tmp_path: Path
-) -> None:
+def test_a_topic_without_a_record_fails_or_makes_rows(compiled_project: DbtManifest, tmp_path: Path) -> None:
     # The calendar does not come from a topic.
     names = [node.name for node in compiled_project.models if node.schema in ("deduplicated", "joined", "marts")]
     built = build(compiled_project, land(tmp_path, records=0), {*names} - {"dim_dates"})
@@ -170,7 +168,7 @@ def test_a_value_that_needs_the_wider_type_is_in_its_row(built: Tables) -> None:
         assert [at for at in empty(row, name) if not at.endswith(".valid_to")] == []
 
 
-def test_a_record_stays_unless_it_has_no_key_and_those_are_counted(built: Tables) -> None:
+def test_a_record_with_a_key_is_lost_or_one_without_not_counted(built: Tables) -> None:
     assert {name: len(built[name]) for name in (*KEYED, *KEYED_BY_VALUE)} == {
         **dict.fromkeys(KEYED, 2),
         **dict.fromkeys(KEYED_BY_VALUE, 1),

@@ -123,7 +123,7 @@ def test_reconciliation_balances_over_generations_of_topics(own_lake: Catalog) -
     assert all(check["left_rows"] for check in deduplicated)
 
 
-def test_reconciliation_sees_a_payment_in_both_lists_where_the_counts_agree(own_lake: Catalog) -> None:
+def test_a_payment_in_both_lists_escapes_reconciliation(own_lake: Catalog) -> None:
     """A completed payment gets the key of an unmatched one: both lists have that one, and neither has the other."""
     with thrift.connect(from_environment()) as cursor:
         [(lost,)] = thrift.rows(cursor, "select min(order_id) from marts.fct_completed_orders")

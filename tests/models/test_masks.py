@@ -113,7 +113,7 @@ def test_masks_give_what_plain_python_gives(masking_key: Settings, show: Show) -
     assert not wrong
 
 
-def test_a_class_of_any_column_builds_and_what_it_takes_has_a_mask(masking_key: Settings, show: Show) -> None:
+def test_a_class_does_not_build_or_masks_what_it_takes_as_null(masking_key: Settings, show: Show) -> None:
     """A class whose mask does not take the type is refused by the proof, and stops no build of other datasets."""
     cases = [
         (pii, mask, data_type)
@@ -145,7 +145,7 @@ def compiled(project_dbt: Dbt, text: str) -> str:
     return str(result.exception) if result.exception else result.result.results[0].node.compiled_code
 
 
-def test_masked_follows_the_declared_class_and_refuses_what_may_not_leave(project_dbt: Dbt) -> None:
+def test_masked_lets_out_what_its_class_does_not(project_dbt: Dbt) -> None:
     of_versions = "masked('stg_shop__customers', 'email', value='versions.email', as='pseudonym')"
     assert compiled(project_dbt, f"{{{{ {of_versions} }}}}") == compiled(
         project_dbt, "{{ mask('versions.email', 'email', 'pseudonym') }}"

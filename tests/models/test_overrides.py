@@ -38,7 +38,7 @@ def test_a_full_refresh_keeps_the_table_and_its_history(small_project: RunModel,
     assert rows(cursor, f"select name from small.thing version as of {snapshot}") == [("a",)]
 
 
-def test_models_of_packages_keep_the_materialization_of_dbt_spark(
+def test_models_of_packages_get_our_materialization(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
     package = tmp_path / "bought"
@@ -139,7 +139,7 @@ models:
     assert len(versions) == 2
 
 
-def test_a_snapshot_keeps_what_a_deleted_row_held_and_other_views(
+def test_a_snapshot_loses_a_deleted_row_or_drops_other_views(
     small_project: RunModel, cursor: hive.Cursor, tmp_path: Path
 ) -> None:
     (tmp_path / "snapshots").mkdir()

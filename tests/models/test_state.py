@@ -251,7 +251,7 @@ def shop(lake: Settings, tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
-def test_other_programs_during_a_build_cost_the_notes_of_what_they_touch_alone(shop: Shop) -> None:
+def test_a_write_during_a_build_is_noted_or_costs_others(shop: Shop) -> None:
     shop.sql("drop table if exists ops.node_states")
     path = shop.directory / "dbt_project.yml"
     before_the_notes = [

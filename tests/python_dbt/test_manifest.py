@@ -40,7 +40,7 @@ def test_models_have_their_declarations_and_what_they_read(manifest: DbtManifest
     assert model.column_meta("no_column") == {}
 
 
-def test_tests_snapshots_hooks_and_macros_have_what_is_checked_of_them(manifest: DbtManifest) -> None:
+def test_the_manifest_lacks_what_is_checked_of_a_node(manifest: DbtManifest) -> None:
     tests = [node for node in manifest.nodes.values() if node.resource_type == "test"]
     assert {test.fail_calc for test in tests} == {"count(*)"}
     assert {test.store_failures for test in tests} == {False}

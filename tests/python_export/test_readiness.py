@@ -25,7 +25,7 @@ def test_an_issue_without_a_dataset_is_named(tmp_path: Path) -> None:
     assert readiness.without_dataset(datasets) == ["ops failed"]
 
 
-def test_a_mapped_field_that_no_column_holds_withholds_until_it_is_allowed(tmp_path: Path, catalog: Catalog) -> None:
+def test_a_mapped_field_without_a_column_is_published(tmp_path: Path, catalog: Catalog) -> None:
     manifest = two_exports()
     wide = {"type": "bytes", "logicalType": "decimal", "precision": 50}
     form = expand_schema(json.dumps(record("r", id="int", price=wide, place=record("p", code="int", up=["null", "r"]))))

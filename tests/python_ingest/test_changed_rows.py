@@ -154,7 +154,7 @@ erase.erase(catalog, session(settings, "killed"), to_erase, "killed")
 
 
 @pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
-def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_nothing(
+def test_an_erasure_killed_at_its_commit_is_not_finished(
     topic: TopicFixture, models_dir: Path, statement: str, rows: list[int]
 ) -> None:
     produce(topic)
@@ -176,7 +176,7 @@ def test_an_erasure_killed_around_its_commit_is_done_by_the_next_and_leaves_noth
     assert_verified(topic, 9, 3)
 
 
-def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicFixture) -> None:
+def test_files_of_a_dead_writer_stay_or_of_a_running_one_go(topic: TopicFixture) -> None:
     produce(topic)
     topic.land_well()
     data = topic.directory / "data"
@@ -194,7 +194,7 @@ def test_files_of_a_dead_writer_go_and_those_of_a_running_one_stay(topic: TopicF
     assert files_of_person(topic) == set()
 
 
-def test_a_following_ingester_replays_once_a_schema_is_registered(topic: TopicFixture) -> None:
+def test_a_following_ingester_does_not_replay_registered_ids(topic: TopicFixture) -> None:
     missing = land_dead_letters(topic)
     recovery, batch_writer = replay.Recovery(), topic.batch_writer()
     recovery(batch_writer)
@@ -208,9 +208,7 @@ def test_a_following_ingester_replays_once_a_schema_is_registered(topic: TopicFi
     until(is_replayed)
 
 
-def test_a_key_that_could_not_be_decoded_is_listed_and_repaired_with_its_value(
-    topic: TopicFixture, models_dir: Path, ingest: Lakehouse
-) -> None:
+def test_an_undecoded_key_is_not_listed_or_repaired(topic: TopicFixture, models_dir: Path, ingest: Lakehouse) -> None:
     topic = topic.declaring(key="avro")
     declared_in(models_dir, topic.declaration)
     value_id = topic.register(schema(topic, "good"))

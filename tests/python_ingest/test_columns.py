@@ -20,7 +20,7 @@ def declaring(topic: TopicFixture, **columns: str) -> TopicFixture:
     return topic.declaring(columns=spark_types.struct(types))
 
 
-def test_every_declared_topic_has_its_table_even_without_a_record_or_without_the_topic(
+def test_a_declared_topic_without_a_record_has_no_table(
     topic: TopicFixture, services: Settings, spark: SparkSession
 ) -> None:
     empty = declaring(topic, note="string", lines="array<struct<sku: string, count: bigint>>")
@@ -83,7 +83,7 @@ def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture
     assert [(row["a"], row["b"]) for row in topic.rows()[-2:]] == [(1, None), (2, 2)]
 
 
-def test_a_schema_that_refers_to_other_subjects_is_read_with_them(topic: TopicFixture) -> None:
+def test_a_schema_that_refers_to_other_subjects_is_refused(topic: TopicFixture) -> None:
     def register(name: str, schema: object, *references: str) -> int:
         refers = [SchemaReference(referred, f"{topic.name}-{referred}", 1) for referred in references]
         return topic.registry.register_schema(f"{topic.name}-{name}", Schema(json.dumps(schema), "AVRO", refers))

@@ -26,9 +26,7 @@ from tests.support.topic_fixture import (
 )
 
 
-def test_of_two_that_fill_gaps_under_different_numbers_one_is_refused(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_fill_one_gap_under_different_numbers(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one has the greater number, and fills a gap in another partition."""
     produce(topic, 9)
     topic.land_well()
@@ -72,9 +70,7 @@ def test_of_two_first_writers_one_is_refused(topic: TopicFixture) -> None:
     assert_exactly_once(topic, 6)
 
 
-def test_a_table_that_another_process_changes_while_it_is_bound_is_planned_again(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_changes_while_it_is_bound_is_landed(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(topic, 6)
     written = SqlCatalog._write_metadata
     changed: list[bool] = []

@@ -65,9 +65,7 @@ def test_messages_beyond_a_megabyte_land_or_are_dead_letters(topic: TopicFixture
     assert_exactly_once(topic, 5)
 
 
-def test_a_batch_is_bounded_by_bytes_before_and_after_the_first_file(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_exceeds_its_bytes(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "BATCH_BYTES", 400_000)
     schema_id = topic.register(record("scan", image="bytes"))
     rng = random.Random(16)

@@ -150,7 +150,7 @@ def test_a_run_whose_java_process_dies_names_topic_and_remedy(topic: TopicFixtur
 
 
 @pytest.mark.parametrize(("options", "signals"), [([], 1), (["--follow"], 2)])
-def test_a_signal_ends_a_run_at_once_and_the_next_one_lands_the_rest(
+def test_a_signal_does_not_end_a_run_or_loses_the_rest(
     topic: TopicFixture, models_dir: Path, options: list[str], signals: int
 ) -> None:
     """While it follows, the first signal lets it end the batches in hand."""
@@ -223,7 +223,7 @@ def locked_catalog(settings: Settings) -> Iterator[None]:
         other.execute("rollback")
 
 
-def test_a_catalog_that_spark_cannot_open_is_one_line_with_its_cause(
+def test_a_catalog_that_spark_cannot_open_is_a_stack_trace(
     topic: TopicFixture, models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
@@ -261,7 +261,7 @@ def test_a_full_disk_fails_the_run_and_little_memory_does_not(topic: TopicFixtur
     assert_exactly_once(topic, 26)
 
 
-def test_a_registry_that_is_away_leaves_the_topic_untouched_until_it_is_back(
+def test_an_unreachable_registry_changes_the_topics_table(
     topic: TopicFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     schema_id = topic.register(record("sale", id="int"))

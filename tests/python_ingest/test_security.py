@@ -210,7 +210,7 @@ spark.stop()
 """
 
 
-def test_the_decrypted_key_goes_to_the_jvm_alone_and_no_setting_to_its_command_line(secured: Secured) -> None:
+def test_a_secret_is_in_a_command_line_or_the_environment(secured: Secured) -> None:
     env = {**os.environ, **secured.ways["mutual_tls"]}
     done = subprocess.run([sys.executable, "-c", ONE_SESSION], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1:] == ["True False False"], done.stderr[-500:]

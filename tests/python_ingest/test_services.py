@@ -52,7 +52,7 @@ def test_an_outage_of_the_registry_is_waited_for(offline_settings: Settings) -> 
         assert len(asked) == len(outage) + 1
 
 
-def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
+def test_a_missing_id_is_asked_for_too_often_or_never_again(
     offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Clock:
@@ -78,9 +78,7 @@ def test_a_missing_id_is_asked_for_again_after_pauses_that_double(
         assert registry.recovered([7]) == {7}
 
 
-def test_a_known_id_that_means_another_schema_stops_its_topic_by_name(
-    offline_settings: Settings, declaration: Declaration
-) -> None:
+def test_a_known_id_of_another_schema_lands(offline_settings: Settings, declaration: Declaration) -> None:
     def registered(*fields: str) -> tuple[int, dict]:
         return 200, {"schema": json.dumps(record("sale", **dict.fromkeys(fields, "int")))}
 
@@ -120,7 +118,7 @@ def test_unknown_ids_are_asked_for_in_three_rounds(offline_settings: Settings, m
     assert len(registry.missing()) == 30
 
 
-def test_an_answer_that_is_no_registrys_is_an_error_and_not_an_unknown_id(offline_settings: Settings) -> None:
+def test_an_answer_of_another_server_is_an_unknown_id(offline_settings: Settings) -> None:
     with (
         registry_answering((404, {"error_code": 404})) as (url, _),
         pytest.raises(UserError, match="answered 404"),

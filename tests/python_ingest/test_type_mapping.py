@@ -101,7 +101,7 @@ def test_what_cannot_be_a_column_is_omitted_as_documented(schema: str, reason: s
     assert list(omitted_fields(form)) == [("x", reason)]
 
 
-def test_what_cannot_be_a_column_costs_the_field_and_not_the_record(services: Settings, spark: SparkSession) -> None:
+def test_what_cannot_be_a_column_costs_the_record(services: Settings, spark: SparkSession) -> None:
     topic = a_topic(services, spark)
     values = [None, Decimal(10**38), [None, None], [b""] * 64, {}, "A", 7]
     written = {"k": 1, **{f"f{number}": value for number, value in enumerate(values)}, "ID": 3, "id": 4}

@@ -72,7 +72,7 @@ def settings_of(one: Fork) -> Settings:
     return from_environment(read_env_file(one.env_file))
 
 
-def test_random_statements_in_a_fork_change_nothing_of_production(production: Settings, forked: Fork) -> None:
+def test_a_random_statement_in_a_fork_changes_production(production: Settings, forked: Fork) -> None:
     before = contents(production)
     rng = random.Random(0)
     with thrift.connect(settings_of(forked)) as cursor:

@@ -58,7 +58,7 @@ def issues(sql: str, **of_place: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("way", BY_VALUE)
-def test_an_export_column_that_a_quasi_identifier_reaches_by_value_declares_it(way: str) -> None:
+def test_a_quasi_identifier_is_exported_undeclared(way: str) -> None:
     source = "towns.town" if way == "seed" else "stg_people.city"
     expected = f"exp_weekly__people.place holds {source}, a quasi-identifier, which its yml does not declare"
     assert issues(BY_VALUE[way]) == [expected]
@@ -66,5 +66,5 @@ def test_an_export_column_that_a_quasi_identifier_reaches_by_value_declares_it(w
 
 
 @pytest.mark.parametrize("way", NOT_BY_VALUE)
-def test_a_quasi_identifier_that_decides_on_rows_alone_is_not_in_the_column(way: str) -> None:
+def test_a_quasi_identifier_of_rows_is_taken_for_a_column(way: str) -> None:
     assert issues(NOT_BY_VALUE[way]) == []

@@ -212,7 +212,7 @@ def test_a_mask_names_what_it_is_the_mask_of() -> None:
 
 
 @pytest.mark.parametrize("kind", PERSONS)
-def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_person(kind: str) -> None:
+def test_a_pseudonym_of_another_source_passes(kind: str) -> None:
     person = Flow("trades.person_id", kind, source="brokerage")
     tables = {**TABLES, "deduplicated.trades": Relation((("person_id", frozenset({person})),))}
 
@@ -224,7 +224,7 @@ def test_a_pseudonym_counts_only_in_the_domain_of_the_source_that_numbers_the_pe
     assert reaching("storefront") == {None}
 
 
-def test_equal_sql_is_followed_again_for_other_relations_and_masks() -> None:
+def test_equal_sql_of_other_relations_or_masks_is_not_followed() -> None:
     sql = f"select {LAST_FOUR} as v {PEOPLE}"
     assert not raw(sql)
     phone = Flow("people.phone", "phone")

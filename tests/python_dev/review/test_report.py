@@ -100,7 +100,7 @@ def test_reasons_beyond_the_first_are_counted_by_kind():
     assert markdown(review(findings=found[:2])).count("a0: added") == 1
 
 
-def test_without_data_each_exposure_behind_the_change_is_affected():
+def test_without_data_an_exposure_behind_the_change_is_missing():
     exposures = {"Weekly stock (CSV)": ["equal"]}
     text = markdown(review(is_static=True, exposures=exposures, scope=ReviewScope(changed=CHANGED)))
     assert "- Weekly stock (CSV)\n" in text

@@ -150,7 +150,7 @@ def repository(tmp_path: Path) -> Project:
     return Project(directory, {**os.environ})
 
 
-def test_changed_files_that_no_review_reads_are_named_in_one_line(repository: Project) -> None:
+def test_changed_files_that_no_review_reads_are_not_named(repository: Project) -> None:
     files = ("python_ingest/batch.py", "python_ingest/new.py", "docs/a b.md", "models/sales.sql", "conf/other.conf")
     for file in files:
         (repository.directory / file).parent.mkdir(exist_ok=True)

@@ -59,7 +59,7 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
 @pytest.mark.parametrize(
     ("withheld", "code"), [([], NOTIFICATION_FAILED), ([Withheld("events", "2021-W01", "behind")], WITHHELD)]
 )
-def test_a_metrics_file_that_cannot_be_written_is_named_and_hides_no_outcome(
+def test_an_unwritable_metrics_file_hides_the_outcome(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, withheld: list[Withheld], code: int
 ) -> None:
     exported = Exported(IsoWeek(2021, 1), withheld=withheld)

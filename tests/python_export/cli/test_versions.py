@@ -125,7 +125,7 @@ def test_an_expiry_that_was_cut_off_is_completed(
     assert tags(catalog) == {"W53-v1"}
 
 
-def test_a_version_whose_manifest_cannot_be_read_is_named_and_the_others_are_gone(
+def test_an_unreadable_manifest_stops_an_expiry(
     published: list[str], target: Target, catalog: Catalog, expire: Command
 ) -> None:
     overwrite(target, f"{published[0]}/manifest.json", b"{")

@@ -154,9 +154,7 @@ def test_rows_of_many_data_files_are_out_of_order(
     assert (tmp_path / "events.csv").read_bytes().decode() == LINES
 
 
-def test_rows_of_which_an_engine_wrote_that_they_are_deleted_are_in_no_file(
-    services: Settings, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_behind_a_delete_file_are_published(services: Settings, spark: SparkSession, tmp_path: Path) -> None:
     """DuckDB would read the data file, and know of no delete file."""
     catalog = load_catalog(services, create=True)
     make_namespace(catalog, "shop")

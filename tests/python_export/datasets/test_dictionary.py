@@ -24,7 +24,7 @@ def test_no_text_of_the_dictionary_is_run_by_a_spreadsheet() -> None:
     assert row["name"] == "note"
 
 
-def test_a_mask_that_keeps_a_part_of_the_value_leaves_a_quasi_identifier() -> None:
+def test_a_part_of_a_value_is_no_quasi_identifier() -> None:
     """A new mask is either a pseudonym or among those that generalise."""
     names = {name for ways in masks.load().classes.values() for name in ways}
     metas: dict[str, dict[str, Any]] = {name: {"pii": "birth", "mask": name} for name in sorted(names)}

@@ -339,7 +339,7 @@ def test_every_channel_has_a_column_a_fork_and_a_sender() -> None:
     assert Channels.of(dict.fromkeys(fork.DISABLED_VARIABLES, "")) == Channels()
 
 
-def test_the_first_run_with_an_outbox_does_not_announce_all_history(site: Site, mailbox: Mailbox) -> None:
+def test_the_first_run_with_an_outbox_announces_all_history(site: Site, mailbox: Mailbox) -> None:
     old = site.publish("a").manifest
     unlock(site.target.root)
     text = (site.target.root / old.path / "manifest.json").read_text()

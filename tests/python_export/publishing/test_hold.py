@@ -98,7 +98,7 @@ def sha256(content: str = "a") -> str:
     return hashlib.sha256(f"note\n{content}\n".encode()).hexdigest()[:12]
 
 
-def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held_again(
+def test_a_held_file_is_published_without_its_approval(
     catalog: Catalog, offline_settings: Settings, local: Target, export: Command
 ) -> None:
     approve = partial(export, offline_settings, "approve", "--week", str(WEEK), "--reason", "a sale")
@@ -144,9 +144,7 @@ def test_what_is_held_is_published_once_it_is_approved_and_other_content_is_held
     assert publishing(catalog, local, WEEK, 31).unchanged
 
 
-def test_a_week_is_compared_with_the_current_versions_of_the_last_eight_weeks_before_it(
-    catalog: Catalog, local: Target
-) -> None:
+def test_a_hold_compares_with_other_than_eight_weeks_before(catalog: Catalog, local: Target) -> None:
     history(catalog, local, 1000, 1000, *[10] * 7)
     # Nor with its first version, which late data may replace.
     for week in (WEEK, WEEK.minus(-1)):
@@ -159,7 +157,7 @@ def test_a_week_is_compared_with_the_current_versions_of_the_last_eight_weeks_be
     assert hold._weeks_before(local, draft(str(WEEK.minus(9)))) == []
 
 
-def test_withdrawn_content_is_named_as_such_and_restated_content_is_held_too(catalog: Catalog, local: Target) -> None:
+def test_withdrawn_or_restated_content_escapes_a_hold(catalog: Catalog, local: Target) -> None:
     history(catalog, local, 10, 10, 10)
     publishing(catalog, local, WEEK, 31)
     withdraw(local, f"events/{WEEK}/v1", "a wrong price")

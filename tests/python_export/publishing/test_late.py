@@ -71,7 +71,7 @@ def exports(catalog: Catalog, offline_settings: Settings) -> Exports:
     return Exports(catalog, open_target(offline_settings))
 
 
-def test_a_week_is_due_when_its_figures_changed_and_until_it_was_exported(exports: Exports) -> None:
+def test_a_week_with_changed_figures_is_not_due(exports: Exports) -> None:
     now = {("events", OLD): figures(), ("events", NEW): figures()}
     assert exports.due(now) == {}
     exports.publish("events", OLD, now)
@@ -95,7 +95,7 @@ def test_a_version_without_a_note_is_due(exports: Exports) -> None:
     assert exports.due({}) == {OLD: ["events"]}
 
 
-def test_a_dataset_that_was_withheld_is_due_and_one_that_is_new_is_not(exports: Exports) -> None:
+def test_a_withheld_dataset_is_not_due_or_a_new_one_is(exports: Exports) -> None:
     for week in (OLD, NEW):
         exports.publish("events", week, {})
     assert exports.due({}) == {}
@@ -111,7 +111,7 @@ def test_another_export_root_has_its_own_records(exports: Exports, offline_setti
     assert exports.due({}) == {NEW: ["events"]}
 
 
-def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_some(exports: Exports) -> None:
+def test_changed_weeks_come_before_those_never_published(exports: Exports) -> None:
     for number in (40, 41, 42, 44, 46):
         exports.publish("events", f"2020-W{number}", None)
     assert [*exports.due({}, until="2020-W47", at_most=2)] == [
@@ -121,7 +121,7 @@ def test_weeks_never_published_come_before_changed_ones_of_which_a_run_takes_som
     assert [*map(str, exports.left)] == ["2020-W42", "2020-W41", "2020-W40"]
 
 
-def test_weeks_that_are_held_come_last_so_that_others_are_not_left(exports: Exports) -> None:
+def test_held_weeks_keep_a_run_from_others(exports: Exports) -> None:
     weeks = [f"2020-W{number}" for number in range(45, 49)]
     for week in weeks:
         exports.publish("events", week, {("events", week): figures()})
@@ -137,7 +137,7 @@ def test_weeks_that_are_held_come_last_so_that_others_are_not_left(exports: Expo
     assert [*exports.due(later, until="2020-W48", at_most=2)] == ["2020-W48", "2020-W47"]
 
 
-def test_a_week_has_its_one_version_once_a_root_that_readers_know_had_one(
+def test_a_week_has_its_one_version_twice_in_known_roots(
     exports: Exports, offline_settings: Settings, tmp_path: Path, random_seed: int
 ) -> None:
     """Runs in two announced roots and two trials, some of which fail; versions that are withdrawn or moved away."""
@@ -167,7 +167,7 @@ def test_a_week_has_its_one_version_once_a_root_that_readers_know_had_one(
     assert late.published_once(exports.catalog, roots[0], [], True) == set()
 
 
-def test_late_data_makes_no_week_due_of_a_dataset_with_one_version(exports: Exports) -> None:
+def test_late_data_makes_a_week_with_one_version_due(exports: Exports) -> None:
     for dataset in ("events", "orders"):
         exports.publish(dataset, OLD, {})
     now = {("events", OLD): figures(), ("orders", OLD): figures()}
@@ -237,7 +237,7 @@ def test_a_restatement_names_dataset_week_and_reason(
     assert (refused.exit_code, "--restate and --reason need each other" in refused.output) == (2, True)
 
 
-def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
+def test_a_skipped_week_is_due_or_a_published_one_skipped(
     exports: Exports,
     offline_settings: Settings,
     exports_declared: object,
@@ -267,7 +267,7 @@ def test_a_skipped_week_is_no_longer_due_and_a_published_one_is_not_skipped(
     assert late.TABLE.rows(exports.catalog)[late._address(exports.target, "events", NEW)].skipped == "a holiday"
 
 
-def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data_changed(
+def test_a_dry_run_of_the_weekly_job_lacks_a_due_week(
     exports: Exports, offline_settings: Settings, exports_declared: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exports.publish("events", OLD, {("events", OLD): figures()}, draft(OLD))
@@ -294,7 +294,7 @@ def test_a_dry_run_of_the_weekly_job_lists_its_week_and_the_weeks_that_late_data
     assert dry_run(weekly) == [*of_week, older]
 
 
-def test_a_preview_distinguishes_withdrawn_weeks_from_those_never_published(target: Target) -> None:
+def test_a_preview_takes_withdrawn_weeks_for_never_published(target: Target) -> None:
     def why(has_one_version: bool = False) -> str:
         return late.why_due(target, "events", IsoWeek.parse(NEW), has_one_version)
 

@@ -89,7 +89,7 @@ def test_too_many_dead_letters_have_a_separate_exit_code(
     assert (result.records, result.dead_letters, result.over_limit) == (2, 1, False)
 
 
-def test_a_note_on_a_schema_is_a_warning_of_its_run_and_in_the_status(topic: TopicFixture, ingest: Lakehouse) -> None:
+def test_a_note_on_a_schema_is_not_in_run_and_status(topic: TopicFixture, ingest: Lakehouse) -> None:
     schema_id = topic.register(record(f"sale_{topic.declaration.table}", id="int", ID="int", k="int"))
     topic.produce(topic.encode(schema_id, {"id": 1, "ID": 2, "k": 3}))
     topic.flush()

@@ -29,7 +29,7 @@ def interrupting() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def test_a_signal_in_a_callback_of_the_client_interrupts_as_everywhere(offline_settings: Settings) -> None:
+def test_a_signal_in_a_callback_does_not_interrupt(offline_settings: Settings) -> None:
     with pytest.raises(KeyboardInterrupt):
         Interrupted(offline_settings, wait=60).check()
 
@@ -42,7 +42,7 @@ def interrupt_at_any_moment(settings: Settings) -> None:
             broker.check()
 
 
-def test_a_signal_at_any_moment_of_a_question_interrupts_as_everywhere(offline_settings: Settings) -> None:
+def test_a_signal_during_a_question_does_not_interrupt(offline_settings: Settings) -> None:
     """In a process that ends with its client open: Python may leave the lock of an interrupted future locked.
 
     The client's thread would then wait for it, and the process for that thread.

@@ -35,7 +35,7 @@ def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in names} for row in rows]
 
 
-def test_a_persons_rows_are_emptied_once_and_everything_goes_on_around_them(topic: TopicFixture) -> None:
+def test_an_erasure_leaves_rows_or_stops_what_goes_on(topic: TopicFixture) -> None:
     produce(topic)
     topic.produce(b"foreign bytes", 0)
     topic.land_well(Options(max_records=3, wait=10))
@@ -103,7 +103,7 @@ def test_a_table_is_not_held_by_a_lease_that_has_ended(topic: TopicFixture) -> N
         assert rewrite.holder(catalog, table) is None
 
 
-def test_records_are_named_by_topic_generation_partition_and_offset(topic: TopicFixture) -> None:
+def test_a_record_to_erase_is_named_by_less_than_its_position(topic: TopicFixture) -> None:
     produce(topic)
     topic.produce(f"bytes of {PERSON}".encode(), 2)
     topic.land_well()
@@ -120,9 +120,7 @@ def test_records_are_named_by_topic_generation_partition_and_offset(topic: Topic
         erase.named(catalog, [topic.declaration], [("elsewhere", 0, 2, 99)])
 
 
-def test_what_another_tables_rows_name_is_found_through_them_unless_others_name_it_too(
-    topic: TopicFixture, spark: SparkSession
-) -> None:
+def test_rows_named_by_another_table_are_missed_or_shared(topic: TopicFixture, spark: SparkSession) -> None:
     """The addresses of a customer, in a table made by hand: their column has the customer's name for them."""
     produce(topic)
     topic.land_well()

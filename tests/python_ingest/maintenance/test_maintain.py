@@ -26,7 +26,7 @@ def test_what_would_harm_running_readers_or_writers_is_refused(retention: Retent
         retention.check()
 
 
-def test_a_table_that_is_not_there_is_an_error_only_if_it_was_named(topic: TopicFixture, ingest: Lakehouse) -> None:
+def test_a_missing_table_is_an_error_though_not_named(topic: TopicFixture, ingest: Lakehouse) -> None:
     load_catalog(topic.settings, create=True)
     name = topic.declaration.identifier
     result = ingest("maintain", topic.name, "--table", "no.such")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 AT_ONCE = Retention(timedelta(0))
 
 
-def test_files_snapshots_and_manifests_become_few_and_the_rows_stay(topic: TopicFixture, ingest: Lakehouse) -> None:
+def test_maintenance_leaves_files_or_loses_rows(topic: TopicFixture, ingest: Lakehouse) -> None:
     produce(topic, 60)
     topic.land_well(Options(max_records=10, wait=10))
     before = topic.rows()
@@ -84,7 +84,7 @@ def test_tables_of_dbt_lose_delete_files_and_untagged_snapshots(
     topic.sql("drop table lake.maintained.people")
 
 
-def test_maintenance_during_an_ingester_and_a_reader_loses_nothing(topic: TopicFixture) -> None:
+def test_maintenance_beside_ingester_and_reader_loses_rows(topic: TopicFixture) -> None:
     produce(topic, 60)
     topic.land_well(Options(max_records=20, wait=10))
     failures: list[Any] = []

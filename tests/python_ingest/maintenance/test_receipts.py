@@ -24,7 +24,7 @@ def key_file(offline_settings: Settings) -> Path:
     return offline_settings.pii_key_file
 
 
-def test_a_receipt_is_known_on_another_machine_after_the_key_was_rotated_and_names_no_person(
+def test_a_receipt_is_unknown_after_a_rotation_of_the_key(
     key_file: Path,
     catalog: Catalog,
     offline_settings: Settings,

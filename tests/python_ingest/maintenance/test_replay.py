@@ -19,7 +19,7 @@ from tests.support.topic_fixture import TopicFixture
 CHANGED_BY_REPLAY = ("ingest_batch", "ingested_at", "decode_error", "value_schema_id", "id")
 
 
-def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
+def test_counts_of_dead_letters_lack_a_reason_or_show_payload(
     topic: TopicFixture, ingest: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = land_dead_letters(topic)
@@ -37,7 +37,7 @@ def test_dead_letters_are_counted_by_reason_and_schema_id_without_payload(
     assert b"foreign bytes".hex() in values
 
 
-def test_a_replay_decodes_in_place_once_and_under_a_new_batch_number(topic: TopicFixture) -> None:
+def test_a_replay_decodes_twice_or_under_the_old_batch_number(topic: TopicFixture) -> None:
     missing = land_dead_letters(topic)
     before, untouched = topic.rows(), topic.table().current_snapshot()
     assert replay.replay(topic.batch_writer(), None) == Replayed(7, 0)

@@ -61,7 +61,7 @@ def test_random_versions_are_read_into_the_ingesters_columns() -> None:
                 assert without_column(value, columns) == [], seed
 
 
-def test_bytes_that_are_not_of_the_schema_are_unreadable_and_not_quoted() -> None:
+def test_bytes_of_another_schema_are_compared_or_quoted() -> None:
     schema = record("sale", id="int", note="string", kind={"type": "enum", "name": "e", "symbols": ["A"]})
     reader = Reader(json.dumps(schema), [], None, None, {})
     good = encode(schema, 7, {"id": 1, "note": "private", "kind": "A"})
