@@ -18,8 +18,9 @@ CHANCE = (exp.Rand, exp.Randn, exp.Randstr, exp.Shuffle, exp.TableSample, exp.Un
 # Functions that are stable without arguments, too.
 CONSTANT = (exp.AggFunc, exp.Array, exp.RowNumber)
 COMMENTS = ("{#", "--")
-# A comment of Jinja or SQL, a literal, what has no white space in it, or a quote without another one.
-WORD = re.compile(r"""\{#.*?#\}|--[^\n]*|'[^']*'|"[^"]*"|[^\s'"]+|['"]""", re.DOTALL)
+# A comment of Jinja or SQL, a literal, a delimiter of Jinja with the word beside it, a name or number, an operator, or
+# another character. What Jinja gives may join a word beside it.
+WORD = re.compile(r"""\{#.*?#\}|--[^\n]*|'[^']*'|"[^"]*"|\w*\{[{%]-?|-?[%}]\}\w*|[\w.]+|[<>=!|&+*/-]+|\S""", re.DOTALL)
 
 
 def is_same_sql(before: str, after: str) -> bool:

@@ -60,6 +60,8 @@ def test_other_names_values_and_hints_are_not_the_same(before, after):
         ("select _day{{ week('at') }} from t", False),
         ("select {{ week('at') }_day from t", False),
         ("select {{ week('at') }}_day from t -- it's all", True),
+        ("select {{week( 'at' )}}_day from t", True),
+        ("select {{ week('at') }}_day from t{{ x }}", False),
         ("select {{ week('at') }}_day from t '", False),
         ("select {{ week('at') }}_day from t where x = '-- all'", False),
         ("-- from t\nselect {{ week('at') }}_day {# 'of\n-- t #}\n from t", True),
@@ -111,3 +113,20 @@ def test_sql_that_may_differ_between_two_builds_is_volatile(sql):
 )
 def test_sql_that_depends_on_its_tables_alone_is_not_volatile(sql):
     assert not is_volatile(sql)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ("select a, b from t where x<=1", "select a\n    ,b from t where x <= 1 -- or less", True),
+        ("select f(a, 'x') from t", "select f( a,'x' )\nfrom t", True),
+        ("select a from t where x <= 1", "select a from t where x < = 1", False),
+        ("select 1.5", "select 1 .5", False),
+        ("select a{{ b }}", "select a {{ b }}", False),
+        ("{%- if x %}a{% endif %}", "{% if x %}a{% endif %}", False),
+        ("select /*+ broadcast(b) */ 1", "select 1", False),
+        ("select 'a  b'", "select 'a b'", False),
+    ],
+)
+def test_a_template_may_have_other_white_space_between_words(before, after, is_same):
+    assert is_same_template(before, after) == is_same
