@@ -8,9 +8,9 @@ from pyhive import hive
 from python_common.errors import Issue
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
-from python_dbt import run as dbt
 from python_dbt.manifest import REFERENCED, Node
 from python_dbt.project import Project
+from python_dbt.run import build_all, test
 from python_dev.review.cost import Plan, plan
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
@@ -42,12 +42,12 @@ class Build:
         """Choose what is built and tested, without what is `stale`."""
         nodes = [side.manifest.nodes[name] for name in of_code.scope.reached - stale & side.manifest.nodes.keys()]
         build = cls(side, sorted((one for one in nodes if one.resource_type in REFERENCED), key=lambda one: one.name))
-        for test in of_code.scope.tests(side.manifest):
-            behind = stale & {*side.manifest.ancestors(test.unique_id)}
-            if test.resource_type == "test" and behind:
-                build.unknown[test.name] = sorted(of_code.listed(behind))
+        for one in of_code.scope.tests(side.manifest):
+            behind = stale & {*side.manifest.ancestors(one.unique_id)}
+            if one.resource_type == "test" and behind:
+                build.unknown[one.name] = sorted(of_code.listed(behind))
             else:
-                build.tests.append(test)
+                build.tests.append(one)
         return build
 
     @property
@@ -65,9 +65,9 @@ class Build:
             [test.name for test in self.tests if test.resource_type == kind] for kind in ("test", "unit_test")
         )
         for command, of_command, arguments in (
-            *((dbt.build_all, weeks, ("--exclude-resource-type", "test", *selection)) for selection in selections),
-            (dbt.test, weeks, ("--select", *data_tests)),
-            (dbt.test, (), ("--select", *unit_tests)),
+            *((build_all, weeks, ("--exclude-resource-type", "test", *selection)) for selection in selections),
+            (test, weeks, ("--select", *data_tests)),
+            (test, (), ("--select", *unit_tests)),
         ):
             if arguments[-1] != "--select":
                 self.issues += command(project, of_command, *arguments)

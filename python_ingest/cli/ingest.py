@@ -24,18 +24,15 @@ from python_common.spark.session import LazySparkSession, log_file
 from python_ingest.bronze import tables, topic_identity
 from python_ingest.cli.maintenance import maintain, status, verify
 from python_ingest.cli.options import MetricsFile, Models, Topic, Topics, Wait, prepare
-from python_ingest.declare import topics as declared
-from python_ingest.declare.topics import Declaration
+from python_ingest.declare.topics import MODELS_DIR, Declaration
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing import decode
 from python_ingest.landing.batch import BatchWriter
-from python_ingest.landing.follow import follow as following
-from python_ingest.landing.follow import stopped_by_signals
+from python_ingest.landing.follow import follow_topics, stopped_by_signals
 from python_ingest.landing.run import TOPICS_AT_ONCE, Ingester, Options, TopicResult
 from python_ingest.landing.schema_plan import plan_of_file, plans_of_newest
-from python_ingest.maintenance import metrics
-from python_ingest.maintenance import replay as letters
+from python_ingest.maintenance import metrics, replay
 from python_ingest.maintenance.status import topic_statuses, undecoded_keys
 
 app = typer.Typer(no_args_is_help=True)
@@ -64,7 +61,7 @@ def run(
     metrics_file: MetricsFile = None,
     as_json: AsJson = False,
     wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Land what the broker has at this moment, batch by batch, and print a summary.
 
@@ -92,7 +89,7 @@ def dead_letters(
     show_raw: Annotated[bool, typer.Option("--show-raw", help="List them with key and value in hexadecimal.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="With --show-raw: the most records to list.")] = 20,
     as_json: AsJson = False,
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Count the values and keys that could not be decoded, by reason and schema id.
 
@@ -100,7 +97,7 @@ def dead_letters(
     """
     settings, (declaration,) = prepare(models, [topic])
     table = tables.existing(load_catalog(settings), declaration)
-    rows = letters.raw(table, limit) if show_raw else [vars(counted) for counted in letters.summary(table)]
+    rows = replay.raw(table, limit) if show_raw else [vars(counted) for counted in replay.summary(table)]
     if as_json:
         print_json(rows)
     elif not rows:
@@ -117,13 +114,13 @@ def dead_letters(
         print_table([name.replace("_", " ") for name in rows[0]], [[*row.values()] for row in rows])
 
 
-@app.command()
-def replay(
+@app.command("replay")
+def replay_letters(
     topic: Topic,
     reason: Annotated[str | None, typer.Option(help=f"Only those of a reason: {', '.join(decode.REASONS)}.")] = None,
     as_json: AsJson = False,
     wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Decode dead letters and undecoded keys again, after their schema was registered or the declaration corrected.
 
@@ -135,7 +132,7 @@ def replay(
     spark = LazySparkSession(settings)
     batch_writer = BatchWriter(settings, spark, declaration, seconds(wait))
     with alone(load_catalog(settings), "maintain", "ingest replay"):
-        outcome = letters.replay(batch_writer, reason)
+        outcome = replay.replay(batch_writer, reason)
     spark.stop()
     if as_json:
         print_json(outcome)
@@ -148,7 +145,7 @@ def rebind(
     topic: Topic,
     start: Annotated[str, typer.Option("--from", help="Where to begin: earliest, latest, or a moment (UTC).")],
     wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Land a topic that was recreated, or moved to another cluster, in the same table, as its next generation.
 
@@ -186,7 +183,7 @@ def plan_schema(
     ] = False,
     as_json: AsJson = False,
     wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Print how a schema would change the table, before the first record: columns added, widened, omitted.
 
@@ -223,7 +220,7 @@ def _run(
     as_json: bool,
 ) -> int:
     spark = LazySparkSession(settings)
-    ingester = Ingester(settings, spark, options, after_turn=letters.Recovery())
+    ingester = Ingester(settings, spark, options, after_turn=replay.Recovery())
 
     def report(results: list[TopicResult]) -> None:
         is_java_lost = spark.gone()
@@ -258,7 +255,7 @@ def _run(
         # In a thread: a broker that does not answer must not delay batches.
         Thread(target=write_metrics, daemon=True).start()
         with stopped_by_signals(ingester.stopping):
-            results = following(ingester, chosen, pause, lambda result: report([result]))
+            results = follow_topics(ingester, chosen, pause, lambda result: report([result]))
     spark.stop()
     if as_json:
         print_json(results)

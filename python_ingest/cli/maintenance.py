@@ -16,7 +16,7 @@ from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
 from python_common.spark.session import LazySparkSession
 from python_ingest.cli.options import MetricsFile, Models, Topics, Wait, prepare
-from python_ingest.declare import topics as declared
+from python_ingest.declare.topics import MODELS_DIR
 from python_ingest.maintenance import metrics
 from python_ingest.maintenance.maintain import Retention, built_tables, is_landed, maintain_table
 from python_ingest.maintenance.status import topic_statuses
@@ -33,7 +33,7 @@ def verify(
     ] = False,
     as_json: AsJson = False,
     wait: Wait = "30s",
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Compare bronze with the broker, record by record, without Spark.
 
@@ -70,7 +70,7 @@ def maintain(
     ] = None,
     keep_orphans: Annotated[str, typer.Option(help="How long files stay that nothing refers to.")] = "3d",
     as_json: AsJson = False,
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Merge small files and manifests, expire snapshots, delete orphan files, while others read and write.
 
@@ -117,7 +117,7 @@ def status(
     as_json: AsJson = False,
     metrics_file: MetricsFile = None,
     wait: Wait = "5s",
-    models: Models = declared.MODELS_DIR,
+    models: Models = MODELS_DIR,
 ) -> None:
     """Print position, lag and freshness of each topic and the state of its table, without Spark.
 

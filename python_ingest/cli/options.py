@@ -7,8 +7,7 @@ import typer
 
 from python_common.config.settings import Settings, from_environment
 from python_common.errors import UserError
-from python_ingest.declare import topics as declared
-from python_ingest.declare.topics import Declaration
+from python_ingest.declare.topics import Declaration, read_declarations, select
 
 Topics = Annotated[list[str] | None, typer.Argument(help="Topic names; without any, every declared topic.")]
 Topic = Annotated[str, typer.Argument(help="A topic's name.")]
@@ -23,7 +22,7 @@ MetricsFile = Annotated[
 
 def prepare(models: Path, topics: list[str] | None) -> tuple[Settings, list[Declaration]]:
     """Return the settings and the declarations of the named topics, or of all; a UserError if nothing is declared."""
-    chosen = declared.select(declared.read_declarations(models), topics or ())
+    chosen = select(read_declarations(models), topics or ())
     if not chosen:
         raise UserError("No dbt source declares a topic", "Add config.meta.kafka to a source table")
     return from_environment(), chosen

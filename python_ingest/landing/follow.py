@@ -19,7 +19,7 @@ RECENT_SECONDS = 3600.0
 Landing = tuple[float, int, int]
 
 
-def follow(
+def follow_topics(
     ingester: Ingester, declarations: list[Declaration], every: float, after_turn: Callable[[TopicResult], None]
 ) -> list[TopicResult]:
     """Land a batch of every topic each `every` seconds; return what was done in all, when `ingester.stopping` is set.

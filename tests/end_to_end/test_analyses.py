@@ -10,8 +10,7 @@ from python_common.config.environment import PROJECT_ROOT, home
 from python_common.spark import thrift
 from python_dbt.manifest import load
 from python_dev.stack.sample_data import produced_log
-from python_dev.stack.sample_data.expected import rules
-from python_dev.stack.sample_data.expected import sales as expected_sales
+from python_dev.stack.sample_data.expected import marts, rules
 from tests.support.commands import run_dbt
 from tests.support.lake import DATASETS, SIZE, Lake
 
@@ -54,7 +53,7 @@ def test_every_analysis_is_described_and_has_an_answer(answers: dict[str, Rows])
 
 def test_metrics_are_as_expected(lake: Lake, answers: dict[str, Rows]) -> None:
     week = str(lake.last_week)
-    lines = [line for line in expected_sales.lines(produced_log(**SIZE, wave=1)) if line.week == week]
+    lines = [line for line in marts.lines(produced_log(**SIZE, wave=1)) if line.week == week]
     expected = {name: lake.expected[name]["weeks"][week] for name in ("product_sales", "completed_orders", "trades")}
     gross = sum(line.line_amount or 0 for line in lines)
     metrics = dict(answers["metrics_of_a_week"][0])
@@ -110,11 +109,11 @@ def test_orders_and_demand_are_as_expected(lake: Lake, answers: dict[str, Rows])
     [metrics] = answers["metrics_of_a_week"]
     assert sum(row["paid_order_count"] for row in answers["orders_paid"]) == paid > 0
     assert sum(row["gross_order_value"] or 0 for row in answers["orders_paid"]) == metrics["gross_order_value"]
-    lines = [line for line in expected_sales.lines(log) if line.week == week and line.product[-1] is not None]
+    lines = [line for line in marts.lines(log) if line.week == week and line.product[-1] is not None]
     assert {
         (row["channel_group"], row["product_key"], row["category"]): (row["quantity"], row["order_value"])
         for row in answers["weekly_demand"]
-    } == {key: (totals.quantity, totals.order_value) for key, totals in expected_sales.demand(lines).items()}
+    } == {key: (totals.quantity, totals.order_value) for key, totals in marts.demand(lines).items()}
     assert {row["dataset"]: row["file_rows"] for row in answers["weekly_file_rows"]} == {
         name: lake.expected[name]["weeks"][week]["rows"] for name in DATASETS
     }

@@ -15,7 +15,7 @@ from python_common.config.environment import home
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dev.stack.sample_data import produced_log
-from python_dev.stack.sample_data.expected import sales as expected_sales
+from python_dev.stack.sample_data.expected import marts
 from tests.support import counted_events, planted
 from tests.support.commands import run_dbt, run_lakehouse
 from tests.support.lake import SIZE, Lake, newest, persons, produce, succeed
@@ -85,10 +85,10 @@ def test_second_wave_is_as_expected_and_old_files_stay(lake: Lake, second_wave: 
     assert {path: path.read_bytes() for path in second_wave.files} == second_wave.files
     assert_manifests_count_late_events(lake)
     last_but_one = lake.last_week.minus(1)
-    sales = expected_sales.product_sales(produced_log(**SIZE, wave=2))
+    sales = marts.product_sales(produced_log(**SIZE, wave=2))
     assert customers_30d(lake, last_but_one) == {}
     succeed({"dbt build": lambda: restate_30d(last_but_one)})
-    assert customers_30d(lake, last_but_one) == expected_sales.customers_30d(sales, end_ms(last_but_one))
+    assert customers_30d(lake, last_but_one) == marts.customers_30d(sales, end_ms(last_but_one))
 
 
 def test_a_merge_does_not_shuffle_its_target(lake: Lake, second_wave: object) -> None:

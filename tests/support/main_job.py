@@ -6,7 +6,7 @@ from decimal import Decimal
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_dev.stack.sample_data import produced_log
-from python_dev.stack.sample_data.expected import sales as expected_sales
+from python_dev.stack.sample_data.expected import marts
 from tests.support import counted_events
 from tests.support.lake import SIZE, Lake, newest
 
@@ -91,7 +91,7 @@ def customers_30d(lake: Lake, week: IsoWeek) -> dict[int, tuple[Decimal, int]]:
 
 def assert_sales_are_as_expected(lake: Lake, wave: int) -> None:
     """Row by row: the price, the addresses and the flag as of each order, and what customers bought in 30 days."""
-    sales = expected_sales.product_sales(produced_log(**SIZE, wave=wave))
+    sales = marts.product_sales(produced_log(**SIZE, wave=wave))
     columns = "order_item_id, price, total_amount, is_backdated_dimension, shipping_city, shipping_state, billing_state"
     assert set(lake.query("marts.fct_product_sales", f"select {columns} from rows")) == {
         (
@@ -105,7 +105,7 @@ def assert_sales_are_as_expected(lake: Lake, wave: int) -> None:
         )
         for sale in sales
     }
-    assert customers_30d(lake, lake.last_week) == expected_sales.customers_30d(sales, end_ms(lake.last_week))
+    assert customers_30d(lake, lake.last_week) == marts.customers_30d(sales, end_ms(lake.last_week))
 
 
 def assert_lists_are_as_expected(lake: Lake) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from python_dev.stack.sample_data.edges import AWAITED_ORDER
+from python_dev.stack.sample_data.expected.marts import product_sales
 from python_dev.stack.sample_data.expected.rules import (
     changes,
     clean_payments,
@@ -13,7 +14,6 @@ from python_dev.stack.sample_data.expected.rules import (
     is_deleted,
     surviving_rows,
 )
-from python_dev.stack.sample_data.expected.sales import product_sales
 from python_dev.stack.sample_data.faults import damage
 from python_dev.stack.sample_data.log import (
     PARTITIONS,

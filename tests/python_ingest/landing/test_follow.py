@@ -14,8 +14,8 @@ import pytest
 from python_common.errors import UserError
 from python_common.spark import session
 from python_ingest.declare.topics import Declaration
-from python_ingest.landing import follow as following
-from python_ingest.landing.follow import follow, stopped_by_signals
+from python_ingest.landing import follow
+from python_ingest.landing.follow import follow_topics, stopped_by_signals
 from python_ingest.landing.run import Ingester, TopicResult
 
 
@@ -37,7 +37,7 @@ class Turns:
         watchdog.start()
         try:
             declarations = [Declaration(topic, "bronze", topic) for topic in topics]
-            return follow(cast(Ingester, cast(Any, self)), declarations, every, after)
+            return follow_topics(cast(Ingester, cast(Any, self)), declarations, every, after)
         finally:
             watchdog.cancel()
 
@@ -95,8 +95,8 @@ def test_a_failed_topic_waits_and_a_stop_lets_batches_end() -> None:
 
 def test_dead_letters_are_limited_by_the_last_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(following, "RECENT_SECONDS", 3600.0)
-    monkeypatch.setattr(following.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(follow, "RECENT_SECONDS", 3600.0)
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now[0])
     # A hundred million good records, then an hour later nothing but dead letters, then good ones again.
     batches = [(100_000_000, 0), (3_000, 3_000), (3_000, 3_000), (1_000_000, 0), (30, 30), (30, 30)]
     warned: list[bool] = []

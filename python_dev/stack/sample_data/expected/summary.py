@@ -5,9 +5,8 @@ from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import TypeVar
 
-from python_dev.stack.sample_data.expected import rules
-from python_dev.stack.sample_data.expected import sales as expected_sales
-from python_dev.stack.sample_data.expected.sales import Line, Sale, Totals, Trade
+from python_dev.stack.sample_data.expected import marts, rules
+from python_dev.stack.sample_data.expected.marts import Line, Sale, Totals, Trade
 from python_dev.stack.sample_data.log import PARTITIONS, TABLES, TOPICS, Log, Record
 from python_dev.stack.sample_data.plan import Plan
 
@@ -70,11 +69,11 @@ def _sale_figures(sales: list[Sale]) -> Figures:
 
 
 def _demand_figures(lines: list[Line]) -> Figures:
-    return _total_figures(expected_sales.demand(lines).values())
+    return _total_figures(marts.demand(lines).values())
 
 
 def _activity_figures(lines: list[Line]) -> Figures:
-    return _total_figures(expected_sales.activity(lines).values())
+    return _total_figures(marts.activity(lines).values())
 
 
 def _total_figures(groups: Collection[Totals]) -> Figures:
@@ -103,9 +102,9 @@ def _payment_week(payment: Record) -> str | None:
 
 
 def _sales(log: Log, plan: Plan) -> dict[str, object]:
-    lines, sales = expected_sales.lines(log), expected_sales.product_sales(log)
+    lines, sales = marts.lines(log), marts.product_sales(log)
     groups = sorted({line.channel_group for line in lines})
-    rolling = expected_sales.customers_30d(sales, plan.end_ms)
+    rolling = marts.customers_30d(sales, plan.end_ms)
 
     return {
         "order_lines": {
@@ -118,7 +117,7 @@ def _sales(log: Log, plan: Plan) -> dict[str, object]:
         "product_sales": {
             **_sale_figures(sales),
             "backdated": sum(sale.is_backdated for sale in sales),
-            "excluded": expected_sales.excluded(log),
+            "excluded": marts.excluded(log),
             "weeks": _weeks(sales, _sale_figures),
         },
         "product_demand": {"weeks": _weeks(lines, _demand_figures)},
@@ -136,7 +135,7 @@ def summarise(log: Log, plan: Plan, wave: int) -> dict[str, object]:
     by_topic = {topic: [record for record in log if record.topic == topic] for topic in TOPICS}
     payments, clean = rules.surviving_payments(log), rules.clean_payments(log)
     completed = list(rules.completed_orders(log).values())
-    trades = expected_sales.trades(log)
+    trades = marts.trades(log)
     return {
         "parameters": {
             "orders": plan.orders,
