@@ -14,18 +14,20 @@ FILES = {
     "models/paid.sql": "select hours, channel from {{ ref('channels') }} where {{ is_paid('hours') }}",
     "models/counted.sql": "select count(*) as payments from {{ ref('paid') }}",
     "models/counted.yml": "models: [{name: counted, description: One row., columns: [{name: payments}]}]",
+    "models/paid.yml": "unit_tests: [{name: test_paid__late, model: paid, given: [], expect: {rows: []}}]",
     "seeds/channels.csv": "hours,channel\n1,store\n",
 }
 EDITED = {
     "macros/is_paid.sql": ("96", "95"),
     "models/paid.sql": ("channel", "upper(channel) as channel"),
     "models/counted.yml": ("One row.", "One row, of all."),
+    "models/paid.yml": (FILES["models/paid.yml"], "unit_tests: []"),
     "seeds/channels.csv": ("store", "shop"),
 }
 
 
 def test_what_was_parsed_before_changes_no_manifest(tmp_path: Path) -> None:
-    """A macro, a model, a yml and a seed are edited, and a model is added."""
+    """A macro, a model, a yml and a seed are edited, a model is added and a unit test removed."""
     project, cache = tmp_path / "project", tmp_path / "cache"
     for directory in (project, cache, project / "macros", project / "seeds"):
         directory.mkdir()
