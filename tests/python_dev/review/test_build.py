@@ -12,17 +12,7 @@ from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import build as job
 from python_dev.review import run, scope
-
-SALES = Node(
-    "model.shop.sales",
-    "model",
-    "sales",
-    "marts",
-    alias="sales",
-    materialized="table",
-    unique_key="id",
-    partition_by="week",
-)
+from tests.support.reviewed import SALES
 
 
 def sides_of_change(*others: Node) -> list[scope.Side]:

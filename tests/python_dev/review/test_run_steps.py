@@ -25,18 +25,8 @@ from python_dev.review.cost import Cost, Plan
 from python_dev.review.data import TableChange
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
+from tests.support.reviewed import SALES
 from tests.support.small_project import git
-
-SALES = Node(
-    "model.shop.sales",
-    "model",
-    "sales",
-    "marts",
-    alias="sales",
-    materialized="table",
-    unique_key="id",
-    partition_by="week",
-)
 
 
 def project(directory: Path, **files: str) -> scope.Side:

@@ -14,17 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from python_common.weeks import IsoWeek
 from python_dbt.manifest import DbtManifest, Node
 from python_dev.review.tables import Comparison
+from tests.support.reviewed import SALES
 
-SALES = Node(
-    "model.shop.sales",
-    "model",
-    "sales",
-    "marts",
-    alias="sales",
-    materialized="table",
-    unique_key="id",
-    partition_by="week",
-)
 VIEW = replace(SALES, materialized="view")
 WEEK = "2026-W45"
 ROWS = {
