@@ -131,16 +131,17 @@ def test_marts_of_both_waves_are_as_expected(compiled_project: DbtManifest, tmp_
     wave = Wave(compiled_project, number, tmp_path)
     assert_marts_are_as_expected(wave)
     assert_sales_are_as_expected(wave, number)
-    answers, refused = wave.engine.answers(wave.places, compiled_project.unit_tests.values())
-    assert {*answers.values()} == {"pass"}, answers
-    assert len(answers) > 30 > len(refused)
+    answers = wave.engine.answers(wave.places, compiled_project.unit_tests.values())
+    answered = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    assert {*answered.values()} == {"pass"}, answered
+    assert len(answered) > 30 > len(answers) - len(answered)
 
 
 def build(manifest: DbtManifest, directory: Path, names: Iterable[str]) -> Tables:
     """Return the rows of models over what was landed."""
     engine, places, nodes = Engine(directory), Places(manifest, PROJECT_ROOT), [*map(manifest.named, names)]
     engine.build(places, [node.unique_id for node in nodes])
-    assert engine.reasons == {}
+    assert engine.errors == {}
     tables = [engine.database.table(places.tables()[node.table]).to_arrow_table() for node in nodes]
     return {node.name: table.to_pylist() for node, table in zip(nodes, tables, strict=True)}
 

@@ -27,7 +27,7 @@ from python_common.locks.lease import leased
 from python_ingest.bronze import rewrite
 from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration
-from python_ingest.landing.follow import follow
+from python_ingest.landing.follow import follow_topics
 from python_ingest.maintenance import erase, receipts, replay
 from python_ingest.maintenance.erase import Person
 from python_ingest.maintenance.replay import Replayed
@@ -88,7 +88,7 @@ def followed(topic: TopicFixture) -> Iterator[Callable[[], None]]:
     """Follow the topic, and yield what has a batch land, or the ingester pause, before it returns."""
     messages = Messages()
     ingester = topic.ingester(messages=messages)
-    thread = Thread(target=follow, args=(ingester, [topic.declaration], 0.1, lambda _: None))
+    thread = Thread(target=follow_topics, args=(ingester, [topic.declaration], 0.1, lambda _: None))
     thread.start()
 
     def overtake() -> None:

@@ -11,7 +11,7 @@ from python_common.config.environment import environment, read_env_file
 from python_common.config.settings import Settings, from_environment
 from python_common.config.variables import fields
 from python_common.errors import UserError
-from python_dev.stack.stack import write_env_file
+from python_dev.stack.stack import write_env
 from python_export.publishing.target import open_target
 from tests.support.variables import COMPLETE, OF_ALL
 
@@ -71,7 +71,7 @@ def test_changed_values_are_checked() -> None:
 def test_the_env_file_means_the_same_to_python_and_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     values = {**COMPLETE, "ODD": "a b'c\"d$e&f"}
-    path = write_env_file(values)
+    path = write_env(values)
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_env_file(path) == values
     script = f". {path}; printenv ODD LAKEHOUSE_CATALOG_URI"
@@ -95,7 +95,7 @@ def test_a_mail_server_gets_no_settings_of_the_local_one(tmp_path: Path, monkeyp
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("LAKEHOUSE_SMTP_")]:
         monkeypatch.delenv(name)
-    write_env_file({**COMPLETE, "LAKEHOUSE_SMTP_HOST": "127.0.0.1", "LAKEHOUSE_SMTP_TLS": "none"})
+    write_env({**COMPLETE, "LAKEHOUSE_SMTP_HOST": "127.0.0.1", "LAKEHOUSE_SMTP_TLS": "none"})
     assert environment()["LAKEHOUSE_SMTP_TLS"] == "none"
     monkeypatch.setenv("LAKEHOUSE_SMTP_HOST", "mail.example.com")
     assert "LAKEHOUSE_SMTP_TLS" not in environment()

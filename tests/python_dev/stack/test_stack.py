@@ -19,7 +19,7 @@ from python_common.process import Service, free_ports
 from python_common.spark import thrift
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_dev.stack import kafka
-from python_dev.stack.stack import ADDRESSES, SERVICES, port, replace_busy_ports, variables, write_env_file
+from python_dev.stack.stack import ADDRESSES, SERVICES, port, replace_busy_ports, variables, write_env
 from python_dev.stack.temporary import FOREIGN, own_environment, running
 from tests.support.commands import run_lakehouse
 from tests.support.services.interpreted import INTERPRETED
@@ -166,7 +166,7 @@ def test_busy_ports_that_are_set_are_all_named(
 def test_every_busy_port_that_is_not_set_is_replaced(
     no_ports_set: Path, busy: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_env_file(busy)
+    write_env(busy)
     with changed_environment({}):
         replace_busy_ports(SERVICES)
         values = variables(SERVICES)

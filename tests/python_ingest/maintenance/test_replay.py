@@ -67,6 +67,6 @@ def test_a_replay_decodes_twice_or_under_the_old_batch_number(topic: TopicFixtur
 
 def test_a_reason_or_table_that_does_not_exist_is_refused(catalog: Catalog, declaration: Declaration) -> None:
     with pytest.raises(UserError, match=r"There is no reason 'bad luck'. Choose from not_registry_avro, "):
-        cli.replay(declaration.topic, reason="bad luck")
+        cli.replay_letters(declaration.topic, reason="bad luck")
     with pytest.raises(UserError, match=f"There is no table {declaration.identifier}"):
         tables.existing(catalog, declaration)
