@@ -267,6 +267,8 @@ RULES: dict[type, Callable[[Any], Any]] = {
     **dict.fromkeys(COLLECTED, _collected),
     exp.Div: _quotient,
     exp.Sum: lambda node: _call("ansi_sum", node.this),
+    # DuckDB's count of NULLs alone, or of no rows, is NULL.
+    exp.CountIf: lambda node: exp.Filter(this=exp.Count(this=exp.Star()), expression=exp.Where(this=node.this)),
     **dict.fromkeys(EXTREMES, _extreme),
     exp.ArgMax: lambda node: _call("arg_max_null", node.this, _key(node.expression)),
     exp.ArgMin: lambda node: _call("arg_min_null", node.this, _key(node.expression)),

@@ -53,6 +53,11 @@ VALUES = [
     ("unix_millis(timestamp '1970-01-01 00:00:01') / 3000", 1 / 3),
     ("1 / 0", NeedsSpark),
     ("cast('1' as decimal(4, 2)) / cast('3' as decimal(4, 2))", NeedsSpark),
+    # Counts: NULL is no row that counts, nor are no rows at all.
+    ("(select count_if(one = null) from (select 1 as one union all select 2 as one) as rows)", 0),
+    ("(select count_if(one > 1) from (select 2 as one union all select null as one) as rows)", 1),
+    ("(select count_if(one > 1) from (select 1 as one) as rows where one > 1)", 0),
+    ("(select max(counted) from (select count_if(one = null) over () as counted from (select 1 as one)))", 0),
     # Text.
     ("concat('a', null)", None),
     ("concat_ws('-', 'a', null, 1)", "a-1"),
