@@ -42,7 +42,7 @@ class ColumnDifference:
 
     @property
     def difference(self) -> Decimal:
-        """The sum as a number, 0 if there is none."""
+        """The sum as a number; 0 where it is missing."""
         return Decimal(self.total or 0)
 
 
