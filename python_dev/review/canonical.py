@@ -3,9 +3,9 @@
 Only what is the same in every database counts as equal, so a difference may be harmless, but equality is not a guess.
 """
 
-import re
-
 import sqlglot
+from jinja2 import Environment
+from jinja2.exceptions import TemplateSyntaxError
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -17,10 +17,8 @@ DIALECT = "spark"
 CHANCE = (exp.Rand, exp.Randn, exp.Randstr, exp.Shuffle, exp.TableSample, exp.Uniform, exp.Uuid)
 # Functions that are stable without arguments, too.
 CONSTANT = (exp.AggFunc, exp.Array, exp.RowNumber)
-COMMENTS = ("{#", "--")
-# A comment of Jinja or SQL, a literal, a delimiter of Jinja with the word beside it, a name or number, an operator, or
-# another character. What Jinja gives may join a word beside it.
-WORD = re.compile(r"""\{#.*?#\}|--[^\n]*|'[^']*'|"[^"]*"|\w*\{[{%]-?|-?[%}]\}\w*|[\w.]+|[<>=!|&+*/-]+|\S""", re.DOTALL)
+# Of Jinja's lexer: what is not rendered.
+NOT_RENDERED = ("whitespace", "comment", "linecomment")
 
 
 def is_same_sql(before: str, after: str) -> bool:
@@ -39,12 +37,24 @@ def _trees(sql: str) -> list[object]:
 
 
 def is_same_template(before: str, after: str) -> bool:
-    """Return whether two texts of Jinja and SQL differ in white space between words and in comments alone."""
-    return _words(before) == _words(after)
+    """Return whether two texts of Jinja and SQL differ in white space and comments alone."""
+    try:
+        return before == after or _template(before) == _template(after)
+    except (TemplateSyntaxError, SqlglotError):
+        return False
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in WORD.findall(text) if not word.startswith(COMMENTS)]
+def _template(text: str) -> tuple[list[tuple[str, str]], list[tuple[object, str]]]:
+    """Return the tokens of a template's Jinja, and those of its SQL, in which each of the former has its place."""
+    jinja: list[tuple[str, str]] = []
+    sql = ""
+    for _, kind, value in Environment().lex(text):  # noqa: S701 - nothing is rendered
+        if kind == "data":
+            sql += value
+        elif not kind.startswith(NOT_RENDERED):
+            sql += f"jinja{len(jinja)}_"
+            jinja.append((kind, value))
+    return jinja, [(token.token_type, token.text) for token in sqlglot.tokenize(sql, read=DIALECT)]
 
 
 def is_volatile(sql: str) -> bool:
