@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +24,15 @@ from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest, Node, load
 
 STAND_INS = "sqlfluff:templater:jinja:macros"
-ASKS_A_WAREHOUSE = re.compile(r"\brun_query\b|\badapter\.")
+WAREHOUSE_CALL = re.compile(r"\brun_query\b|\badapter\.")
 MACRO = re.compile(r"{%-?\s*macro\s+(\w+)")
 ORIGINAL = "original_"
 # By what dbt calls the file of a parsed project.
 PARSED = "partial_parse.msgpack"
 HOOKS = ("on-run-start", "on-run-end")
 COPIED = ("models", "seeds", "snapshots", "tests/data")
+# Importing dbt takes seconds, in which the project is copied.
+DBT = "import dbt.adapters.spark, dbt.cli.main; input(); dbt.cli.main.cli()"
 
 
 class NotCompiled(UserError):
@@ -59,41 +62,47 @@ def compiled_manifest(project: Path, cache: Path | None = None, state: str = "")
     In the directory `cache` dbt finds the project as parsed last, and parses what differs. It also keeps the manifest
     of the last `state` of a project that has a name: for that one dbt does not run.
     """
+    former = cache / f"{state}.json" if cache and state else None
     with tempfile.TemporaryDirectory(prefix="lakehouse-pii-") as name:
         copy = Path(name)
-        operations, replaced = _copy(project, copy)
         file, parsed = copy / "target" / "manifest.json", copy / "target" / PARSED
-        if cache and state and (cache / f"{state}.json").is_file():
-            return _completed(load(cache / f"{state}.json"), operations, replaced)
-        if cache and (cache / PARSED).is_file():
-            parsed.parent.mkdir()
-            shutil.copy(cache / PARSED, parsed)
-        finished = subprocess.run(
+        if former and former.is_file():
+            return _completed(load(former), *_copy(project, copy))
+        dbt = subprocess.Popen(
             [
-                Path(sys.executable).with_name("dbt"),
-                *("--no-use-colors", "--quiet", "compile", "--no-populate-cache", "--profiles-dir", project),
-                *("--target-path", copy / "target", "--log-level-file", "none"),
+                *(sys.executable, "-P", "-c", DBT, "--no-use-colors", "--quiet", "compile", "--no-populate-cache"),
+                *("--profiles-dir", project, "--target-path", copy / "target", "--log-level-file", "none"),
+                # It renders Jinja, for which more threads only wait for each other.
+                *("--threads", "1"),
             ],
             cwd=copy,
             # Nothing listens there: a macro without stand-in fails at once instead of asking some warehouse.
             env={**os.environ, "LAKEHOUSE_THRIFT_HOST": "127.0.0.1", "LAKEHOUSE_THRIFT_PORT": "1"},
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
-            check=False,
         )
-        if finished.returncode:
+        with dbt, ExitStack() as unfinished:
+            unfinished.callback(dbt.kill)
+            operations, replaced = _copy(project, copy)
+            if cache and (cache / PARSED).is_file():
+                parsed.parent.mkdir()
+                shutil.copy(cache / PARSED, parsed)
+            output, _ = dbt.communicate("\n")
+        if dbt.returncode:
             error = NotCompiled(
-                f"dbt cannot compile the project without a warehouse:\n{finished.stdout.strip()}\n",
+                f"dbt cannot compile the project without a warehouse:\n{output.strip()}\n",
                 "Correct it; a macro that asks the warehouse needs a stand-in in .sqlfluff",
             )
             error.parsed = load(file) if file.is_file() else error.parsed
             raise error
         if cache:
             private_files.write(cache / PARSED, parsed.read_bytes())
-        if cache and state:
-            for former in cache.glob("*.json"):
-                former.unlink(missing_ok=True)
-            private_files.write(cache / f"{state}.json", file.read_bytes())
+        if cache and former:
+            for other in cache.glob("*.json"):
+                other.unlink(missing_ok=True)
+            private_files.write(former, file.read_bytes())
         return _completed(load(file), operations, replaced)
 
 
@@ -103,7 +112,8 @@ def _completed(manifest: DbtManifest, operations: list[Node], replaced: set[str]
     macros = {macro.name: unique_id for unique_id, macro in manifest.macros.items()}
     for name in replaced:
         original = manifest.macros.pop(macros[ORIGINAL + name])
-        manifest.macros[macros[name]] = replace(original, name=name, has_stand_in=True)
+        text = original.macro_sql.replace(ORIGINAL + name, name, 1)
+        manifest.macros[macros[name]] = replace(original, name=name, macro_sql=text, has_stand_in=True)
     return manifest
 
 
@@ -121,7 +131,7 @@ def _copy(project: Path, copy: Path) -> tuple[list[Node], set[str]]:
     used = set()
     for file in sorted((project / "macros").rglob("*.sql")):
         text = file.read_text()
-        replaced = set(MACRO.findall(text)) & stand_ins.keys() if ASKS_A_WAREHOUSE.search(text) else set()
+        replaced = set(MACRO.findall(text)) & stand_ins.keys() if WAREHOUSE_CALL.search(text) else set()
         for name in replaced:
             text = re.sub(rf"({{%-?\s*macro\s+)(?={name}\b)", rf"\1{ORIGINAL}", text)
         used |= replaced

@@ -86,7 +86,7 @@ class Node:
     fail_calc: Annotated[str, _field("config", "fail_calc")] = "count(*)"
     store_failures: Annotated[bool | None, _field("config", "store_failures")] = None
     store_failures_as: Annotated[str | None, _field("config", "store_failures_as")] = None
-    # Of a unit test: its inputs, what it expects of its model, and what it replaces in the context.
+    # A unit test has its inputs, what it expects of its model, and what it replaces in the context.
     given: list[dict[str, Any]] = field(default_factory=list)
     expect: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ from python_dbt.project import Project
 # Less than deadline.STEP_SECONDS, so that the error of a build that hangs names dbt.
 BUILD_SECONDS = 12 * 3600.0
 # Events of dbt: a table, view or seed is made; the command, or a node of it, failed.
-MADE = ("LogModelResult", "LogSeedResult", "LogSnapshotResult")
+NODE_EVENTS = ("LogModelResult", "LogSeedResult", "LogSnapshotResult")
 WHY_FAILED = {"MainEncounteredError": "exc", "RunResultError": "msg"}
 FAILED = ("error", "fail", "runtime error")
 # What Iceberg raises if another writer has changed a table since a statement read it.
@@ -112,11 +112,11 @@ def failures(project: Project) -> list[Issue]:
             reason = f"test {node.name} failed"
         else:
             object_ids, reason = [unique_id], f"{node.name} could not be built ({_why(result['message'] or '')})"
-        issues += [Issue(reason, object=object_id) for object_id in object_ids]
+        issues += [Issue(reason, object=object_id, kind="build") for object_id in object_ids]
     failed = {issue.object for issue in issues}
     for unique_id, result in results.items():
         if result["status"] == "skipped" and failed.isdisjoint(manifest.ancestors(unique_id)):
-            issues.append(Issue(f"{nodes[unique_id].name} was skipped", object=unique_id))
+            issues.append(Issue(f"{nodes[unique_id].name} was skipped", object=unique_id, kind="build"))
     return issues
 
 
@@ -225,7 +225,7 @@ def _log_made(event: dict[str, Any]) -> None:
     """Log that a node was made; an unchanged one was not."""
     data = event["data"]
     is_unchanged = "unchanged" in (data.get("status"), data.get("result_message"))
-    if event["info"]["name"] in MADE and event["info"]["level"] == "info" and not is_unchanged:
+    if event["info"]["name"] in NODE_EVENTS and event["info"]["level"] == "info" and not is_unchanged:
         relation = data["node_info"]["node_relation"]
         log.info("dbt: %s of %s %s.%s", data["index"], data["total"], relation["schema"], relation["alias"])
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-
-from pyiceberg.catalog import Catalog
+from typing import TYPE_CHECKING
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.errors import Issue, UserError
@@ -11,6 +10,9 @@ from python_dbt.compile import NotCompiled, compiled_manifest
 from python_dbt.manifest import DbtManifest, load
 from python_dbt.pii import declared, hooks, proof
 from python_dbt.pii.declared import UndeclaredField
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 
 def issues_of(lineage: proof.Lineage) -> list[Issue]:
@@ -37,7 +39,7 @@ def _issues_of_models(lineage: proof.Lineage) -> list[Issue]:
     ]
 
 
-def check(catalog: Catalog | None = None, target: Path | None = None) -> int:
+def check(catalog: "Catalog | None" = None, target: Path | None = None) -> int:
     """Check the project and return how many models were followed.
 
     `target` is the directory of a `dbt build` whose SQL is checked as it ran; without one the project is compiled
@@ -75,7 +77,7 @@ def issues_upstream(manifest: DbtManifest, unique_ids: Collection[str]) -> list[
     return _issues_of_models(proof.resolve(part))
 
 
-def require_classified(manifest: DbtManifest, catalog: Catalog) -> list[UndeclaredField]:
+def require_classified(manifest: DbtManifest, catalog: "Catalog") -> list[UndeclaredField]:
     """Check what data can change without a change of code, and return the fields that landed without a class.
 
     No model reads such a field, so that only `check` refuses it.

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.types import IcebergType, StructType
 
-from python_common.catalog.catalog import load_table
 from python_common.errors import Issue, UserError
 from python_dbt.manifest import Column, DbtManifest, Node
 from python_dbt.pii.flows import RESTRICTED, STAGING, Flow, Flows, Relation
@@ -15,6 +14,9 @@ from python_dbt.pii.masks import AS_IS, load, takes
 from python_dbt.pii.origins import by_value
 from python_dbt.pii.proof import COPIES_OF_PAYLOAD, METADATA, Lineage
 from python_ingest.declare.spark_types import children, of_spark
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 # Classes of columns that identify the person a row is about.
 PERSONS = ("user", "customer")
@@ -194,8 +196,11 @@ def unlabelled_quasi_identifiers(manifest: DbtManifest) -> Iterator[Issue]:
             )
 
 
-def undeclared_fields(manifest: DbtManifest, catalog: Catalog) -> Iterator[UndeclaredField]:
+def undeclared_fields(manifest: DbtManifest, catalog: "Catalog") -> Iterator[UndeclaredField]:
     """Yield the fields that bronze tables have and no source declares: a later schema version brought them."""
+    # Importing a catalog takes a second, and the check of code needs none.
+    from python_common.catalog.catalog import load_table  # noqa: PLC0415
+
     for source in manifest.landed:
         try:
             table = load_table(catalog, source.table)

@@ -29,7 +29,7 @@ def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
     Raises:
         UnsupportedSql: the SQL cannot be parsed, or uses a relation, column or clause that is not known.
     """
-    tree = statement(sql, frozenset().union(*(table.classified for table in tables.values())))
+    tree = statement(sql, (table.classified for table in tables.values()))
     if not isinstance(tree, exp.Query):
         raise UnsupportedSql(f"it is not a query but {kind(tree)}")
     names = {_named(table) for table in tree.find_all(exp.Table)} & tables.keys()
@@ -39,7 +39,7 @@ def follow(sql: str, tables: Mapping[str, Relation]) -> Relation:
 # Equal SQL over equal relations has equal columns: a review proves two sides, which are mostly equal.
 @cache
 def _followed(sql: str, tables: frozenset[tuple[str, Relation]], _: Masks) -> Relation:
-    return _query(statement(sql, frozenset()), Scope(dict(tables)))
+    return _query(statement(sql), Scope(dict(tables)))
 
 
 def _named(table: exp.Table) -> str:

@@ -131,7 +131,7 @@ def _rendered(macro: str, *arguments: str) -> str:
 def _module(others: str) -> TemplateModule:
     environment = jinja2.Environment(autoescape=False)
     environment.globals["return"] = json.dumps
-    # Of two macros of a name the last counts.
+    # The last of two macros of a name counts.
     return environment.from_string("\n".join([*((MACROS / name).read_text() for name in FILES), others])).module
 
 

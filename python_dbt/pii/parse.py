@@ -1,7 +1,7 @@
 """Reads SQL into a syntax tree, and refuses what may mean more to Spark than its tree has."""
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import lru_cache
 from itertools import zip_longest
 
@@ -20,15 +20,30 @@ class UnsupportedSql(Exception):
     """SQL that lineage cannot follow: what it would prove of it stays unproven."""
 
 
-def statement(sql: str, classified: Set[str]) -> exp.Expr:
-    """Return the syntax tree of a statement. `classified` are the names of columns that must not get lost in it.
+def statement(sql: str, classified: Iterable[Set[str]] = ()) -> exp.Expr:
+    """Return the syntax tree of a statement. `classified` has the names of columns that must not get lost in it.
 
     Raises:
         UnsupportedSql: it cannot be parsed, is more than one, or has something that its tree does not show.
     """
+    tree, lost = _parsed(sql)
+    # There are a thousand sets, and seldom a lost name.
+    if lost and (names := lost & frozenset().union(*classified)):
+        raise UnsupportedSql(f"its parser loses the name {min(names)}")
+    return tree
+
+
+# A proof reads each statement several times, a review on two sides.
+@lru_cache(maxsize=1024)
+def _parsed(sql: str) -> tuple[exp.Expr, Set[str]]:
+    """Return the tree of a statement, and the names that it lacks."""
     if "${" in sql:
         raise UnsupportedSql("Spark would replace ${...} by a variable's value")
-    tokens, trees = _parsed(sql)
+    try:
+        tokens = sqlglot.tokenize(sql, read="spark")
+        trees = [tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None]
+    except (sqlglot.ParseError, sqlglot.errors.TokenError):
+        raise UnsupportedSql("it cannot be parsed") from None
     if len(trees) != 1:
         raise UnsupportedSql("it is not one statement")
     if any(token.token_type is TokenType.PIPE_GT for token in tokens):
@@ -41,33 +56,18 @@ def statement(sql: str, classified: Set[str]) -> exp.Expr:
             raise UnsupportedSql(f"it has {kind(node)}")
         if isinstance(node, exp.Identifier) and "." in node.name:
             raise UnsupportedSql(f"it has the name `{node.name}`, whose dot looks like a qualifier's")
-    _require_complete(tree, tokens, classified)
-    return tree
+    return tree, _lost(tree, tokens)
 
 
-# A proof reads each statement up to three times, a review on two sides.
-@lru_cache(maxsize=1024)
-def _parsed(sql: str) -> tuple[list[Token], list[exp.Expr]]:
-    try:
-        return sqlglot.tokenize(sql, read="spark"), [
-            tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None
-        ]
-    except (sqlglot.ParseError, sqlglot.errors.TokenError):
-        raise UnsupportedSql("it cannot be parsed") from None
-
-
-def _require_complete(tree: exp.Expr, tokens: list[Token], classified: Set[str]) -> None:
-    """Refuse a tree that lacks a name of the text: sqlglot drops arguments that a function has too many of."""
+def _lost(tree: exp.Expr, tokens: list[Token]) -> Set[str]:
+    """Return the names of the text that a tree lacks: sqlglot drops arguments that a function has too many of."""
     written: Counter[str] = Counter()
     for token, following in zip_longest(tokens, tokens[1:]):
         is_function = following is not None and following.token_type is TokenType.L_PAREN
-        is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and not is_function
-        if is_name and token.text.lower() in classified:
+        if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and not is_function:
             written[token.text.lower()] += 1
     parsed = Counter(node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var))
-    lost = sorted(name for name in written if written[name] > parsed[name])
-    if lost:
-        raise UnsupportedSql(f"its parser loses the name {lost[0]}")
+    return (written - parsed).keys()
 
 
 def kind(node: exp.Expr) -> str:

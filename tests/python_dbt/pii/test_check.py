@@ -75,6 +75,14 @@ def test_the_project_passes_without_a_warehouse(manifest: DbtManifest) -> None:
     assert len(manifest.models) > 20
 
 
+def test_a_macro_that_changed_since_its_review_passes(manifest: DbtManifest) -> None:
+    unique_id = f"macro.{PROJECT}.describe_many"
+    macro = manifest.macros[unique_id]
+    manifest.macros[unique_id] = replace(macro, macro_sql=macro.macro_sql.replace("lakehouse_relations", "other"))
+    [message] = messages(manifest)
+    assert message == "Macro describe_many, which models call, sends SQL and was changed since its review"
+
+
 LEAK = (
     "select people.email as confirmation_code from masked.int_payments_masked as payments"
     " inner join deduplicated.int_customers_versions as people on payments.order_id = people.customer_id"
@@ -121,6 +129,9 @@ ADDED_JINJA = [
     # Of a macro in a call block dbt notes nothing.
     ("ops_weekly_figures", "{% call(dataset) every_dataset() %}{{ asked() }}{% endcall %}",
      "Models call macro asked with run_query: its SQL is not proven"),
+    # A macro that runs what it is given.
+    ("fct_trades", "{{ pairs_of('select email, 1 from deduplicated.people') }}",
+     "Models call macro pairs_of with run_query, statement: its SQL is not proven"),
 ]  # fmt: skip
 REPORTED = [
     "Models call macro inner with run_query: its SQL is not proven",

@@ -54,6 +54,10 @@ LEAKS = {
     "number of elements": f"select transform(split(tags, ','), item -> 1) as notes {PEOPLE}",
     "union arm": f"select note from marts.orders union all select email {PEOPLE}",
     "except": f"select note from marts.orders except select email {PEOPLE}",
+    "rows that except keeps": "select order_id from"
+    f" (select note, order_id from marts.orders except select email, person_id {PEOPLE})",
+    "filtered first arm": f"select person_id {PEOPLE} where email = 'x' union all select note from marts.orders",
+    "filtered second arm": f"select note from marts.orders union all select person_id {PEOPLE} where email = 'x'",
     "named window": f"select first_value(person_id) over w as person_id {PEOPLE} window w as (order by email)",
     "lateral alias": f"select email as a, upper(a) as note {PEOPLE}",
     "star but one": f"select * except (email) {PEOPLE}",
