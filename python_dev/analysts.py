@@ -27,7 +27,7 @@ from python_export.publishing.manifest import Manifest, newest
 from python_export.publishing.target import Target, open_target
 
 SENTENCE = re.compile(r"(?<=[.?!])\s+")
-# Of the diagram, in pixels.
+# The diagram, in pixels.
 WIDTH, GAP, LINE, HEAD = 250, 70, 18, 30
 
 

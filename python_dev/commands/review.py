@@ -11,7 +11,6 @@ import typer
 
 from python_common import private_files
 from python_common.config.environment import PROJECT_ROOT, changed_environment, environment
-from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.output import console
 from python_dbt.compile import cached_manifest
@@ -54,14 +53,18 @@ def review(
     env, directory = environment(), PROJECT_ROOT / "target" / "review"
     # A command that fails leaves no report of an earlier change.
     private_files.delete(directory)
-    settings, project = None if static or quick else from_environment(env), Project(PROJECT_ROOT, env)
+    project, lake = Project(PROJECT_ROOT, env), None
     rows: AbstractContextManager[Path | None] = nullcontext(SAMPLE if quick else None)
-    if from_lake:
+    # Importing takes seconds, in which dbt compiles; what needs a lake is not imported for others.
+    if from_lake or not (static or quick):
+        from python_common.config.settings import from_environment  # noqa: PLC0415
+
+        lake = from_environment(env)
+    if from_lake and lake:
         from python_dev.review.sample import of_lake  # noqa: PLC0415
 
-        rows = of_lake(from_environment(env), weeks)
+        rows = of_lake(lake, weeks)
     with rows as landed, _compiling(project, landed) if landed else nullcontext() as compiling:
-        # Importing takes seconds, in which dbt compiles.
         from python_dev.review import report, run  # noqa: PLC0415
         from python_dev.review.quick import of_all  # noqa: PLC0415
 
@@ -69,7 +72,7 @@ def review(
         if landed and compiling and not base:
             result: report.Review = of_all(compiling.result(), project, landed)
         else:
-            result = run.review(settings, project, base, weeks, static, samples, cost, landed, compiling)
+            result = run.review(None if quick else lake, project, base, weeks, static, samples, cost, landed, compiling)
     result = replace(result, acceptances=accepted)
     path = report.write(result, directory)
     console.print(path.read_text())

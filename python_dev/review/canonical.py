@@ -63,7 +63,7 @@ def is_volatile(sql: str) -> bool:
     They may in SQL that the proof of personal data does not take, such as a call of an unknown function.
     """
     try:
-        return bool(sql) and any(map(_is_volatile, statement(sql, frozenset()).walk()))
+        return bool(sql) and any(map(_is_volatile, statement(sql).walk()))
     except UnsupportedSql:
         return True
 

@@ -23,6 +23,8 @@ BREAKING = ("key", "access", "contract", "type", "constraints")
 NOTHING = "none"
 # By name of node, column and class: how the class reaches the column.
 Paths = dict[tuple[str, str, str], set[str]]
+Proof = tuple[proof.Lineage, Paths, dict[tuple[str, str], str], set[str]]
+"""The lineage of a side by its own masks, how classes reach columns, the SQL of the masks, and what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class Finding:
     message: str
 
 
-def findings(before: DbtManifest, after: DbtManifest) -> list[Finding]:
-    """Compare the declarations of two compiled manifests, and what is proven of personal data."""
-    unsorted = [*_personal_data(before, after)]
+def findings(before: DbtManifest, after: DbtManifest, former: Proof | None = None) -> list[Finding]:
+    """Compare the declarations of two compiled manifests, and what is proven; `former` is the proof of the first."""
+    unsorted = [*_personal_data(before, after, former)]
     for unique_id in sorted(before.nodes.keys() | after.nodes.keys()):
         old, new = before.nodes.get(unique_id), after.nodes.get(unique_id)
         if old and new:
@@ -142,11 +144,11 @@ def _promises(node: Node, manifest: DbtManifest) -> dict[str, dict[str, str]]:
     }
 
 
-def _personal_data(before: DbtManifest, after: DbtManifest) -> list[Finding]:
+def _personal_data(before: DbtManifest, after: DbtManifest, proof_before: Proof | None) -> list[Finding]:
     """Return leaks that are new, changed masks, and classes that reach other readable columns, or by weaker masks."""
     if (before.nodes, before.sources, _macros(before)) == (after.nodes, after.sources, _macros(after)):
         return []
-    former, old, rendered, known = proven(before)
+    former, old, rendered, known = proof_before or proven(before)
     lineage, new, rendered_now, issues = proven(after)
     with masks.rendered_by(_macros(after)):
         # By the classes before the change, too: a class that is removed hides what leaks.
@@ -160,8 +162,8 @@ def _personal_data(before: DbtManifest, after: DbtManifest) -> list[Finding]:
         ]
 
 
-def proven(manifest: DbtManifest) -> tuple[proof.Lineage, Paths, dict[tuple[str, str], str], set[str]]:
-    """Return the lineage of a side with its own masks, its paths, the SQL of the masks, and what is wrong."""
+def proven(manifest: DbtManifest) -> Proof:
+    """Return what is proven of personal data on a side."""
     with masks.rendered_by(_macros(manifest)):
         lineage = proof.resolve(manifest)
         return lineage, _paths(manifest), masks.rendered(), {issue.message for issue in check.issues_of(lineage)}

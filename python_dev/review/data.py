@@ -1,74 +1,23 @@
 """What differs between two states of a table, exactly, reading no more files than can differ.
 
 Equal snapshots and equal files need no reading. Files of both states, with the same delete files, hold the same rows;
-of all other files rows with equal hashes on both sides are paired off, and what is left is compared cell by cell. NULL
-equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several times count as often.
+those of all other files are compared.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 
+from python_dev.review.table_diff import SIDES, TableChange, differences, hashed, missing
 from python_export.csv.csv_file import name, one_row, reading, text
 from python_export.csv.snapshot_rows import part_filter, whole_files
 
-SIDES = ("before", "after")
-# How many rows a sample has.
-SAMPLE = 20
 Part = tuple[str, str]
 """The rows of a table whose column, the first, has a text, the second."""
-Sample = dict[str, tuple[str | None, str | None]]
-"""Cells of a row by column, before and after, as text."""
-
-
-@dataclass(frozen=True)
-class ColumnDifference:
-    """Rows whose key is on both sides with another value; NULLs, distinct values and sum, after minus before.
-
-    The sum is exact text, None of what is no exact number. Of distinct values only those of rows that differ count.
-    """
-
-    changed: int
-    nulls: int
-    distinct: int
-    total: str | None = None
-
-    @property
-    def difference(self) -> Decimal:
-        """The sum as a number; 0 where it is missing."""
-        return Decimal(self.total or 0)
-
-
-@dataclass(frozen=True)
-class TableChange:
-    """How two states of a table differ.
-
-    `changed` rows have a key on both sides; without a key, or if one is there several times, each row that differs is
-    removed or added. `missing` are the columns and types of one state alone, by side. `rows` are None if nothing was
-    read. `samples` are cells before and after, as text, of some rows with a key that differ.
-    """
-
-    rows_before: int | None = None
-    rows_after: int | None = None
-    added: int = 0
-    removed: int = 0
-    changed: int = 0
-    is_keyed: bool = True
-    columns: dict[str, ColumnDifference] = field(default_factory=dict)
-    missing: dict[str, list[str]] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether both have the same rows and columns."""
-        return not (self.added or self.removed or self.changed or self.missing)
 
 
 def compare(
@@ -101,31 +50,13 @@ def compare(
             return TableChange()
     arrow = [schema_to_pyarrow(table.schema(), include_field_ids=False) for table in tables]
     types = [{column.name: column.type for column in schema} for schema in arrow]
-    missing = _missing(*types)
     rows_before, rows_after = (scan.count() for scan in scans)
-    change = TableChange(rows_before, rows_after, missing=missing)
+    change = TableChange(rows_before, rows_after, missing=missing(*types))
     common = [column for column in types[1] if column in types[0]]
     with reading(scratch, "DuckDB could not compare the tables", "See that there is room on disk") as database:
         for side, table, its_tasks in zip(SIDES, tables, tasks, strict=True):
             _load(database, side, table, list(its_tasks.values()), part, common)
-        return _differences(database, change, common, key, sampled)
-
-
-def compare_relations(database: duckdb.DuckDBPyConnection, before: str, after: str, key: Sequence[str]) -> TableChange:
-    """Compare two relations of DuckDB, in a database of its own that is detached in the end."""
-    cursor = database.cursor()
-    types = [_types(cursor, relation) for relation in (before, after)]
-    rows_before, rows_after = (one_row(cursor, f"select count(*) from {relation}")[0] for relation in (before, after))
-    common = [column for column in types[1] if column in types[0]]
-    change = TableChange(rows_before, rows_after, missing=_missing(*types))
-    cursor.execute("attach ':memory:' as comparison; use comparison")
-    try:
-        for side, relation, of_side in zip(SIDES, (before, after), types, strict=True):
-            hashed = _hashed(common, {column for column in common if "(" in of_side[column] or "[" in of_side[column]})
-            cursor.execute(f"create view {side} as select {hashed} from {relation}")
-        return _differences(cursor, change, common, key, ())
-    finally:
-        cursor.execute("use memory; detach comparison")
+        return differences(database, change, common, key, sampled)
 
 
 def described(
@@ -169,7 +100,7 @@ def _load(
     """Name the rows of some files, with a hash of each: a view of files that DuckDB can read by itself, or a table."""
     schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
     is_nested = {field.name: pa.types.is_nested(field.type) for field in schema}
-    hashed = _hashed(columns, {column for column in columns if is_nested[column]})
+    cells = hashed(columns, {column for column in columns if is_nested[column]})
     files = None if any(is_nested.values()) else whole_files(tasks)
     if files:
         types = database.from_arrow(schema.empty_table()).types
@@ -185,105 +116,4 @@ def _load(
         )
         rows, relation = "reader", "table"
     where = f"{name(part[0])} = {text(part[1])}" if part else "true"
-    database.execute(f"create {relation} {side} as select {hashed} from {rows} where {where}")
-
-
-def _hashed(columns: Sequence[str], nested: Collection[str]) -> str:
-    """Return a list of columns, with the hash of all their cells."""
-    # Equal hashes of NULL and an empty list have different texts.
-    cells = [*map(name, columns), *(f"cast({name(column)} as varchar)" for column in columns if column in nested)]
-    return f"{', '.join(map(name, columns))}, hash({', '.join(cells)}) as row_hash"
-
-
-def _missing(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, list[str]]:
-    """Return the columns and types of one side alone, by side."""
-    of_one_side = zip(SIDES, (before.items() - after.items(), after.items() - before.items()), strict=True)
-    return {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
-
-
-def _differences(
-    database: duckdb.DuckDBPyConnection,
-    change: TableChange,
-    columns: Sequence[str],
-    key: Sequence[str],
-    sampled: Collection[str],
-) -> TableChange:
-    database.execute(
-        "create table unpaired as select row_hash from (select row_hash, 1 as rows from after"
-        " union all select row_hash, -1 from before) group by row_hash having sum(rows) <> 0"
-    )
-    for side in SIDES:
-        rows = f"select {side}.* exclude (row_hash) from {side} semi join unpaired using (row_hash)"
-        database.execute(f"create table {side}_left as {rows}")
-    totals = _totals(database, columns)
-    keys = ", ".join(map(name, key))
-    equal = (f"select 1 from {side}_left group by {keys} having count(*) > 1" for side in SIDES)
-    is_keyed = bool(key) and {*key} <= {*columns} and not any(database.execute(sql).fetchone() for sql in equal)
-    if not is_keyed:
-        removed, added = (
-            one_row(database, f"select count(*) from (from {one}_left except all from {other}_left)")[0]
-            for one, other in (SIDES, reversed(SIDES))
-        )
-        return replace(change, added=added, removed=removed, is_keyed=False, columns=totals)
-    same_key = " and ".join(
-        f"before_left.{name(column)} is not distinct from after_left.{name(column)}" for column in key
-    )
-    types = [_types(database, f"{side}_left") for side in SIDES]
-    is_other = {column: _is_other(column, *(side[column] for side in types)) for column in columns if column not in key}
-    figures = [f"count(*) filter ({' or '.join(is_other.values()) or 'false'})"]
-    figures += [f"count(*) filter ({condition})" for condition in is_other.values()]
-    changed, *by_column = one_row(
-        database, f"select {', '.join(figures)} from before_left join after_left on {same_key}"
-    )
-    removed, added = (
-        one_row(database, f"select count(*) from {one}_left anti join {other}_left on {same_key}")[0]
-        for one, other in (SIDES, tuple(reversed(SIDES)))
-    )
-    for column, rows in zip(is_other, by_column, strict=True):
-        totals[column] = replace(totals[column], changed=rows)
-    samples = _samples(database, same_key, [column for column in columns if column in sampled])
-    return replace(change, added=added, removed=removed, changed=changed, columns=totals, samples=samples)
-
-
-def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequence[str]) -> list[Sample]:
-    """Return cells of some rows in which one of the columns differs, as text."""
-    if not columns:
-        return []
-    cells = [tuple(f"cast({side}_left.{name(column)} as varchar)" for side in SIDES) for column in columns]
-    differs = " or ".join(f"{before} is distinct from {after}" for before, after in cells)
-    listed = ", ".join(cell for pair in cells for cell in pair)
-    rows = f"select {listed} from before_left full join after_left on {same_key} where {differs}"
-    sample = database.execute(f"{rows} order by all limit {SAMPLE}").fetchall()
-    return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in sample]
-
-
-def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
-
-
-def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict[str, ColumnDifference]:
-    """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
-    types, figures = [_types(database, f"{side}_left") for side in SIDES], []
-    for column in columns:
-        cell, is_exact = name(column), all(_is_exact(of_side[column]) for of_side in types)
-        figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
-        figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
-    before, after = (one_row(database, f"select {', '.join(figures)} from {side}_left") for side in SIDES)
-    changes: Iterator[Any] = iter(None if new is None else new - old for old, new in zip(before, after, strict=True))
-    return {
-        column: ColumnDifference(0, nulls, distinct, None if total is None else str(total))
-        for column, nulls, distinct, total in zip(columns, changes, changes, changes, strict=True)
-    }
-
-
-def _is_exact(type_name: str) -> bool:
-    return type_name.startswith("DECIMAL") or type_name in ("INTEGER", "BIGINT")
-
-
-def _is_other(column: str, before: str, after: str) -> str:
-    """Return the condition that a column has other values; of types that DuckDB cannot compare their texts."""
-    numbers = ("DECIMAL", "INTEGER", "BIGINT", "DOUBLE", "FLOAT")
-    cells = [f"{side}_left.{name(column)}" for side in SIDES]
-    if before != after and not (before.startswith(numbers) and after.startswith(numbers)):
-        cells = [f"cast({cell} as varchar)" for cell in cells]
-    return f"{cells[0]} is distinct from {cells[1]}"
+    database.execute(f"create {relation} {side} as select {cells} from {rows} where {where}")

@@ -105,7 +105,7 @@ def translate(sql: str, tables: Mapping[str, str], are_bounds_open: bool = False
         elif rule := RULES.get(type(node)):
             node.replace(rule(node))
     try:
-        return str(tree.sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE))
+        return str(tree.sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE, copy=False))
     except sqlglot.errors.UnsupportedError as error:
         raise NeedsSpark(str(error)) from None
 

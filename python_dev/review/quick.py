@@ -8,6 +8,7 @@ import ast
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from sqlglot import exp
 from python_dbt.manifest import REFERENCED, DbtManifest, Node
 from python_dbt.pii.proof import PADS
 from python_dbt.project import Project
-from python_dev.review import contracts, data
+from python_dev.review import contracts
 from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
 from python_dev.review.report import Review, TableReport
 from python_dev.review.scope import ReviewScope
+from python_dev.review.table_diff import SIDES, compare_relations
 
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
 WRONG_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
-BEFORE, AFTER = "before", "after"
+BEFORE, AFTER = SIDES
 # Nothing that it masks is stored: any key does.
 KEY = f"sample:{'5c' * 64}{'36' * 64}:source"
 # Macros whose other SQL in a unit test means the same with open bounds.
@@ -66,8 +68,9 @@ class Places:
         """Return the database of a node, and its id."""
         return (self.name if unique_id in self.reached else BEFORE), unique_id
 
+    @cached_property
     def tables(self) -> dict[str, str]:
-        """Return DuckDB's table of each table of Spark."""
+        """DuckDB's table of each table of Spark."""
         nodes = [*self.manifest.sources.values(), *self.manifest.nodes.values()]
         of_nodes = {one.table: f"{self.key(one.unique_id)[0]}.{one.table}" for one in nodes if one.table != "."}
         return {**of_nodes, PADS: PADS}
@@ -154,10 +157,10 @@ class Engine:
         elif node.resource_type == "seed":
             rows = _seed(node, places.root / node.original_file_path)
         elif node.resource_type == "model" and node.materialized in ("view", "table", "incremental"):
-            rows = translate(node.compiled_code or "", places.tables())
+            rows = translate(node.compiled_code or "", places.tables)
         else:
             raise NeedsSpark(f"it is a {node.materialized or node.resource_type} without sample data")
-        table = places.tables()[node.table]
+        table = places.tables[node.table]
         self.run(f"create schema if not exists {table.rpartition('.')[0]}; create table {table} as {rows}")
         # DuckDB counts and adds up integers in a type that Spark lacks.
         for column, kind in self.columns(table).items():
@@ -184,11 +187,11 @@ class Engine:
         if behind := self.unbuilt(places, test.parents):
             raise NeedsSpark(f"it reads {', '.join(behind)}")
         sql = f"select {test.fail_calc} as failures from (\n{test.compiled_code}\n) as failing"
-        return int(self.run(translate(sql, places.tables()))[0][0] or 0)
+        return int(self.run(translate(sql, places.tables))[0][0] or 0)
 
     def _differing(self, places: Places, test: Node) -> int:
         """Return how many rows of a unit test's model differ from what it expects."""
-        model, tables = places.node(test.parents[0]), places.tables()
+        model, tables = places.node(test.parents[0]), dict(places.tables)
         unlike = places.unlike_in_unit_tests(model)
         if unlike or any((test.overrides or {}).values()):
             raise NeedsSpark(f"it overrides {', '.join(unlike) or 'variables or macros'}")
@@ -244,11 +247,9 @@ def _seed(node: Node, file: Path) -> str:
 
 
 def build(manifest: DbtManifest, root: Path, sample: Path) -> tuple[Engine, Places]:
-    """Build and prove all that is there before a change, while dbt compiles the change."""
+    """Build all that is there before a change, while dbt compiles the change."""
     engine, before = Engine(sample), Places(manifest, root)
     engine.build(before, [one.unique_id for one in manifest.nodes.values() if one.resource_type in REFERENCED])
-    # It is remembered: of the changed code what differs is left.
-    contracts.proven(manifest)
     return engine, before
 
 
@@ -334,7 +335,7 @@ def _fails(answer: str) -> bool:
 
 def _compared(engine: Engine, unique_id: str, before: Places, after: Places) -> TableReport:
     node = after.node(unique_id)
-    old, new = (places.tables()[places.node(unique_id).table] for places in (before, after))
-    change = data.compare_relations(engine.database, old, new, contracts.key(node, after.manifest))
+    old, new = (places.tables[places.node(unique_id).table] for places in (before, after))
+    change = compare_relations(engine.database, old, new, contracts.key(node, after.manifest))
     columns = {name: replace(column, total=None) for name, column in change.columns.items()}
     return TableReport(node.name, replace(change, columns=columns))

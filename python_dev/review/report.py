@@ -21,8 +21,8 @@ from python_common import private_files
 from python_common.errors import UserError
 from python_dev.review.contracts import NAMED, Finding, few
 from python_dev.review.cost import Cost
-from python_dev.review.data import TableChange
 from python_dev.review.scope import BY_DBT, ReviewScope
+from python_dev.review.table_diff import TableChange
 
 VERSION = 1
 EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}

@@ -15,7 +15,7 @@ import yaml
 
 from python_dbt.manifest import REFERENCED, DbtManifest, Macro, Node
 from python_dbt.pii.hooks import jinja_names
-from python_dev.review.canonical import is_same_sql, is_same_template
+from python_dev.review.canonical import is_same_sql, is_same_template, is_volatile
 from python_dev.review.contracts import differing
 
 # Config that changes no row of a table.
@@ -29,6 +29,7 @@ OF_THE_RUN = {
 # It hashes what masks render: what they do to rows is in compiled SQL.
 NOT_FOLLOWED = "mask_versions"
 CONFIG, HOOK = "config ", "operation"
+OF_THE_MOMENT = "its rows depend on when or how tables were built"
 # Reasons that are not the node's: those of all nodes, and of all that read what is declared.
 BY_DBT, BY_GRAPH = "which dbt calls by itself", "what is declared of nodes that its macros read"
 
@@ -119,6 +120,15 @@ def compare(before: Side, after: Side) -> ReviewScope:
         elif by_graph & ancestors:
             scope.changed[unique_id] = BY_GRAPH
     return scope
+
+
+def of_the_moment(compared: ReviewScope, *sides: Side) -> set[str]:
+    """Return what differs whose rows depend on when or how tables were built, on any side: two builds make others."""
+    nodes = [side.manifest.nodes[name] for side in sides for name in compared.reached & side.manifest.nodes.keys()]
+    built = [node for node in nodes if node.resource_type in REFERENCED]
+    return {
+        node.unique_id for node in built if node.resource_type == "snapshot" or is_volatile(node.compiled_code or "")
+    }
 
 
 def _hooks(difference: "_Difference", *sides: Mapping[str, Node]) -> Iterator[str]:

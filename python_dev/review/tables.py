@@ -15,6 +15,7 @@ from python_dbt.pii.flows import RESTRICTED
 from python_dev.review import contracts, data
 from python_dev.review.contracts import Finding
 from python_dev.review.report import TableReport
+from python_dev.review.table_diff import SIDES
 
 # The schema, in the fork alone, of the rows of views.
 STORED_VIEWS = "lakehouse_review"
@@ -53,9 +54,7 @@ class Comparison:
             tables = [
                 load_table(catalog, name) if name else None for name, catalog in zip(names, self.catalogs, strict=True)
             ]
-            unstored = [
-                side for side, name, table in zip(data.SIDES, names, tables, strict=True) if name and table is None
-            ]
+            unstored = [side for side, name, table in zip(SIDES, names, tables, strict=True) if name and table is None]
             before, after = tables
             if unstored or after is None:
                 self.not_compared[node.name] = f"no rows of it are stored {' and '.join(unstored)} the change"

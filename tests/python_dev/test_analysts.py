@@ -1,7 +1,10 @@
-"""The page for analysts, of the project's manifest: it is complete, agrees with the proof, and escapes."""
+"""The page for analysts, of the project's manifest: complete, as the proof has it, escaped, searchable."""
 
 import html
+import json
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +20,8 @@ from python_dbt.pii import proof
 from python_dbt.pii.origins import origins
 from python_dev.analysts import freshness, main, page, public
 from python_export.datasets.dictionary import of_model
-from python_export.publishing.target import LocalTarget
+from python_export.publishing.directory import Directory
+from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
 from tests.support.versions import publish_file
 
@@ -156,7 +160,7 @@ def test_without_lake_and_export_root_the_page_states_it(compiled_project: DbtMa
 
 
 def test_the_newest_version_is_shown_with_its_figures(compiled_project: DbtManifest, tmp_path: Path) -> None:
-    target = LocalTarget(tmp_path / "exports")
+    target = Target(Directory(tmp_path / "exports"))
     for week in ("2020-W52", "2020-W53"):
         totals = {"line_amount": "1292817.70", "quantity": "15124"}
         publish_file(target, "a\n1\n", replace(draft(week), dataset="order_lines", control_totals=totals))
@@ -180,3 +184,30 @@ def test_freshness_is_the_time_of_the_newest_snapshot(
     for file in table.inspect.files()["file_path"].to_pylist():
         Path(file.removeprefix("file://")).unlink()
     assert freshness(catalog, model) == f"{newest:%Y-%m-%d %H:%M} UTC"
+
+
+# A window of Chromium is at least 500 pixels wide, a frame may be narrower. The page writes into its parent what is so.
+FRAME = """<body><iframe width="400" height="900" srcdoc="{page}"></iframe></body>"""
+PROBE = """<script>
+const listed = () => [...document.querySelectorAll("[data-table]")].filter((item) => item.offsetHeight).length;
+const type = (text) => { search.value = text; search.dispatchEvent(new Event("input")); return listed(); };
+parent.document.body.dataset.probe = JSON.stringify({
+  width: innerWidth, scrolled: document.documentElement.scrollWidth, all: listed(), none: type("no such thing"),
+  trades: type("Trader_Pseudonym"), again: type(""), requests: performance.getEntriesByType("resource").length,
+});
+</script>"""
+
+
+def test_the_page_can_be_searched_and_read(compiled_project: DbtManifest, html_page: str, tmp_path: Path) -> None:
+    """In a real browser, without a network."""
+    frame, shown = tmp_path / "page.html", html_page.replace("<details>", "<details open>")
+    frame.write_text(FRAME.format(page=html.escape(shown.replace("</body>", f"{PROBE}</body>"))))
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert browser, "Chromium is missing: `make browser` installs it"
+    offline = ("--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND")
+    command = [browser, *offline, "--window-size=1100,1600", "--dump-dom", frame.as_uri()]
+    dumped = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    seen = json.loads(html.unescape(re.search(r'data-probe="([^"]*)"', dumped)[1]))
+    assert seen["scrolled"] <= seen["width"] == 400
+    assert seen["all"] == seen["again"] == len(public(compiled_project))
+    assert (seen["none"], seen["trades"], seen["requests"]) == (0, 1, 0)

@@ -16,6 +16,7 @@ from python_common.errors import UserError
 from python_dbt.pii import masks
 from python_dev.scaffold import columns, files
 from python_dev.scaffold.columns import StagingColumn
+from python_dev.scaffold.schema import SourceField
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import read_declarations
 from tests.support.scaffolded import TIME, new, topic_of
@@ -82,17 +83,6 @@ def test_a_class_needs_a_mask_that_takes_the_type(avro: Any) -> None:
             assert pii not in str(raised.value.remedy).split(", ")
 
 
-def test_a_mask_that_is_new_names_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = masks.load()
-    added = replace(
-        known, classes={**known.classes, "birth": ("decade",)}, suffixes={**known.suffixes, "decade": "decade"}
-    )
-    monkeypatch.setattr(masks, "load", lambda: added)
-    [column] = columns_of(record("one", born="string"), born="birth")
-    assert (column.output.name, column.output.type) == ("born_decade", "string")
-    assert (column.output.description, column.output.mask) == ("Decade of born.", "decade")
-
-
 @pytest.mark.parametrize("seed", range(50))
 def test_each_field_is_a_column_or_listed_with_a_reason(seed: int) -> None:
     topic = topic_of(random_record(random.Random(f"{SEED}-{seed}")))
@@ -140,6 +130,23 @@ def test_leaves_of_records_and_unions_are_columns() -> None:
 )
 def test_a_field_gets_a_name_that_nothing_else_has(fields: dict[str, Any], expected: list[str]) -> None:
     assert [column.name for column in columns_of(record("one", **fields))] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "selected"),
+    [
+        ("quantity", "quantity", "quantity"),
+        ("Quantity", "quantity", "quantity"),
+        ("orderId", "order_id", "orderid as order_id"),
+        ("home.street", "home_street", "home.street as home_street"),
+        ("Имя.street", "street", "`Имя`.street"),
+        ("Имя.home.street", "home_street", "`Имя`.home.street as home_street"),
+        ("group", "group_value", "`group` as group_value"),
+    ],
+)
+def test_no_column_is_aliased_by_its_own_name(path: str, name: str, selected: str) -> None:
+    column = StagingColumn(SourceField(path, "long", is_optional=False), name, "none", "Text.", frozenset())
+    assert column.selected(is_key=False) == selected
 
 
 def test_a_masked_column_has_no_name_of_another() -> None:
@@ -274,13 +281,10 @@ def test_a_source_declares_subject_key_and_unused_fields(project: Path) -> None:
     assert {"id", "tags", "customer", "kafka_key"} <= children(declared.columns).keys()
     sources = yaml.safe_load((project / "models/staging/crm2/_crm2__sources.yml").read_text())["sources"]
     assert sources[0]["tables"][0]["config"]["meta"]["unused"] == ["tags"]
-
-
-def test_a_source_asks_for_freshness_as_the_others_do(project: Path) -> None:
-    files.write(project, new(record("one", code="string")))
+    # It asks for freshness as the others do.
     sources = [yaml.safe_load(file.read_text())["sources"] for file in project.glob("models/staging/*/_*__sources.yml")]
-    assert len(sources) == 5
     [query] = {source["config"]["loaded_at_query"] for [source] in sources}
+    assert len(sources) == 5
     assert "from {{ this }}.snapshots" in query
 
 

@@ -12,13 +12,7 @@ from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.review import build as job
 from python_dev.review import run, scope
-from tests.support.reviewed import SALES
-
-
-def sides_of_change(*others: Node) -> list[scope.Side]:
-    """Return a project of `sales` and other nodes, before and after its SQL changes."""
-    versions = (replace(SALES, raw_code=sql, compiled_code=sql) for sql in ("select 1", "select 2"))
-    return [scope.Side(DbtManifest({node.unique_id: node for node in (one, *others)}), {}) for one in versions]
+from tests.support.reviewed import SALES, sides_of_change
 
 
 def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
@@ -35,7 +29,7 @@ def test_a_test_of_what_is_not_built_is_named_and_not_run() -> None:
     ]
     sides = sides_of_change(clock, other, *tests)
     of_code = run._of_code(*sides, "abc", Project(Path(), {}), is_static=False)
-    build = job.Build.of(of_code, sides[1], run._of_the_moment(of_code.scope, *sides))
+    build = job.Build.of(of_code, sides[1], scope.of_the_moment(of_code.scope, *sides))
     assert ([node.name for node in build.nodes], [test.name for test in build.tests]) == (["sales"], ["of_changed"])
     assert build.unknown == {"of_clock": ["seen"]}
 

@@ -31,18 +31,6 @@ def test_format_and_comments_are_ignored(before, after):
         ("select /*+ broadcast(b) */ 1 from t.a, t.b as b", "select 1 from t.a, t.b as b"),
         ("select x from t.t", "select X from t.t"),
         ("select x, y from t.t", "select y, x from t.t"),
-        ("select x from t.t", "select distinct x from t.t"),
-        ("select x from t.t", "select x from t.t limit 5"),
-        ("select x from t.t where x = 1", "select x from t.t where x <=> 1"),
-        ("select x from t.t where x and y", "select x from t.t where x or y"),
-        ("select x from t.t where x and not y", "select x from t.t where x and y"),
-        ("select sum(x) from t.t", "select max(x) from t.t"),
-        ("select cast(x as double) from t.t", "select cast(x as float) from t.t"),
-        ("select x from t.t join t.u using (k)", "select x from t.t left join t.u using (k)"),
-        ("select x from t.t left semi join t.u using (k)", "select x from t.t left anti join t.u using (k)"),
-        ("select x from t.t union all select y from t.u", "select x from t.t union select y from t.u"),
-        ("select rank() over (partition by x order by y) from t.t", "select rank() over (order by y) from t.t"),
-        ("select rank() over (order by y) from t.t", "select rank() over (order by y desc) from t.t"),
         ("it is no ( SQL", "it is no  ( SQL"),
     ],
 )  # fmt: skip
@@ -50,25 +38,36 @@ def test_other_names_values_and_hints_are_not_the_same(before, after):
     assert not is_same_sql(before, after)
 
 
+DAY = "select {{ week('at') }}_day from t"
+
+
 @pytest.mark.parametrize(
-    ("after", "is_same"),
+    ("before", "after", "is_same"),
     [
-        ("{# Why. #}select  {{ week('at') }}_day from t -- all", True),
-        ("select {{ week('at') }} _day from t", False),
-        ("select {{ week('at ') }}_day from t", False),
-        ("select '{{ week('at') }}_day' from t", False),
-        ("select _day{{ week('at') }} from t", False),
-        ("select {{ week('at') }_day from t", False),
-        ("select {{ week('at') }}_day from t -- it's all", True),
-        ("select {{week( 'at' )}}_day from t", True),
-        ("select {{ week('at') }}_day from t{{ x }}", False),
-        ("select {{ week('at') }}_day from t '", False),
-        ("select {{ week('at') }}_day from t where x = '-- all'", False),
-        ("-- from t\nselect {{ week('at') }}_day {# 'of\n-- t #}\n from t", True),
+        (DAY, "{# Why. #}select  {{ week('at') }}_day from t -- all", True),
+        (DAY, "select {{ week('at') }} _day from t", False),
+        (DAY, "select {{ week('at ') }}_day from t", False),
+        (DAY, "select '{{ week('at') }}_day' from t", False),
+        (DAY, "select _day{{ week('at') }} from t", False),
+        (DAY, "select {{ week('at') }_day from t", False),
+        (DAY, "select {{ week('at') }}_day from t -- it's all", True),
+        (DAY, "select {{week( 'at' )}}_day from t", True),
+        (DAY, "select {{ week('at') }}_day from t{{ x }}", False),
+        (DAY, "select {{ week('at') }}_day from t '", False),
+        (DAY, "select {{ week('at') }}_day from t where x = '-- all'", False),
+        (DAY, "-- from t\nselect {{ week('at') }}_day {# 'of\n-- t #}\n from t", True),
+        ("select a, b from t where x<=1", "select a\n    ,b from t where x <= 1 -- or less", True),
+        ("select f(a, 'x') from t", "select f( a,'x' )\nfrom t", True),
+        ("select a from t where x <= 1", "select a from t where x < = 1", False),
+        ("select 1.5", "select 1 .5", False),
+        ("select a{{ b }}", "select a {{ b }}", False),
+        ("{%- if x %}a{% endif %}", "{% if x %}a{% endif %}", False),
+        ("select /*+ broadcast(b) */ 1", "select 1", False),
+        ("select 'a  b'", "select 'a b'", False),
     ],
 )
-def test_a_template_is_the_same_if_jinja_and_sql_are(after, is_same):
-    assert is_same_template("select {{ week('at') }}_day from t", after) == is_same
+def test_a_template_is_the_same_if_jinja_and_sql_are(before, after, is_same):
+    assert is_same_template(before, after) == is_same
 
 
 @pytest.mark.parametrize(
@@ -113,20 +112,3 @@ def test_sql_that_may_differ_between_two_builds_is_volatile(sql):
 )
 def test_sql_that_depends_on_its_tables_alone_is_not_volatile(sql):
     assert not is_volatile(sql)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_same"),
-    [
-        ("select a, b from t where x<=1", "select a\n    ,b from t where x <= 1 -- or less", True),
-        ("select f(a, 'x') from t", "select f( a,'x' )\nfrom t", True),
-        ("select a from t where x <= 1", "select a from t where x < = 1", False),
-        ("select 1.5", "select 1 .5", False),
-        ("select a{{ b }}", "select a {{ b }}", False),
-        ("{%- if x %}a{% endif %}", "{% if x %}a{% endif %}", False),
-        ("select /*+ broadcast(b) */ 1", "select 1", False),
-        ("select 'a  b'", "select 'a b'", False),
-    ],
-)
-def test_a_template_may_have_other_white_space_between_words(before, after, is_same):
-    assert is_same_template(before, after) == is_same

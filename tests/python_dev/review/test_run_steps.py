@@ -18,14 +18,15 @@ from python_common.locks.lock import locked
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_dev.commands import review as command
+from python_dev.review import build, scope
 from python_dev.review import run as job
-from python_dev.review import scope
 from python_dev.review.contracts import Finding
 from python_dev.review.cost import Cost, Plan
-from python_dev.review.data import TableChange
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
-from tests.support.reviewed import SALES
+from python_dev.review.table_diff import TableChange
+from tests.support.kills import killed_at
+from tests.support.reviewed import SALES, sides_of_change
 from tests.support.small_project import git
 
 
@@ -62,12 +63,6 @@ def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
         ["end: {{ clean(var('days')) }}, by its macros or variables"],
         [],
     )
-
-
-def sides_of_change(*others: Node) -> list[scope.Side]:
-    """Return a project of `sales` and other nodes, before and after its SQL changes."""
-    versions = (replace(SALES, raw_code=sql, compiled_code=sql) for sql in ("select 1", "select 2"))
-    return [scope.Side(DbtManifest({node.unique_id: node for node in (one, *others)}), {}) for one in versions]
 
 
 HISTORY = Node("snapshot.shop.history", "snapshot", "history", "marts", materialized="snapshot")
@@ -115,7 +110,7 @@ def test_plans_of_both_sides_and_costs_are_compared() -> None:
         (*plans, costs, ["a shuffle is new", "CPU seconds more than double"]),
         ({}, plans[1], {}, []),
     ):
-        assert [one.partition(" (")[0] for one in job._worse(SALES, before, after, of_nodes)] == expected
+        assert [one.partition(" (")[0] for one in build._worse(SALES, before, after, of_nodes)] == expected
 
 
 @pytest.mark.parametrize(
@@ -186,19 +181,18 @@ def test_what_a_killed_review_left_is_deleted(
     settings = offline_settings.changed(home=tmp_path)
     load_catalog(settings, create=True)
     (tmp_path / "forks" / "review" / "rows").mkdir(parents=True)
-    left = tmp_path / "review" / "of a killed one"
-    left.mkdir(parents=True)
-    (left / "dbt_project.yml").write_text("name: shop")
-    checkouts: list[list[str]] = []
+    for _ in range(2):
+        killed_at("review", "while it compiles", job.review, settings, repository, "HEAD", 4, False)
+        assert [path.name for path in tmp_path.glob("review/*/*")] == ["dbt_project.yml"]
+    assert [*tmp_path.glob("forks/*")] == []
 
-    def interrupted(_: Path) -> None:
-        checkouts.append([path.name for path in (*left.parent.glob("*/*"), *tmp_path.glob("forks/*"))])
+    def interrupt(_: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "compiled_manifest", interrupted)
+    monkeypatch.setattr(job, "compiled_manifest", interrupt)
     with pytest.raises(KeyboardInterrupt):
         job.review(settings, repository, "HEAD", 4, is_static=False)
-    assert (checkouts[0], [*left.parent.iterdir()]) == (["dbt_project.yml"], [])
+    assert [*(tmp_path / "review").iterdir()] == []
 
 
 LOOK = TableReport("sales", TableChange(9, 9, changed=1))

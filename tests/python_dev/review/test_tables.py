@@ -137,7 +137,3 @@ def test_of_a_table_with_new_columns_these_are_described(sides: list[SqlCatalog]
     comparison = compared(sides, [former, ROWS], tmp_path, impersonal=IMPERSONAL)
     assert described(comparison) == {"sales.amount": "NULLs 1, distinct 2, -0.25 to 1.50, sum 1.25"}
     assert [report.columns for report in comparison.tables] == [["amount (decimal128(9, 2)) only after"]]
-
-
-def test_a_table_as_it_was_has_no_figures(sides: list[SqlCatalog], tmp_path: Path) -> None:
-    assert described(compared(sides, [ROWS, ROWS], tmp_path, impersonal=IMPERSONAL)) == {}
