@@ -44,7 +44,7 @@ LOGICAL = {
 }
 # A named type is written out wherever it is used: a few lines can have millions of leaves.
 MOST_LEAVES = 5_000
-# Of a fixed, whose memory Avro takes before it reads a byte; as long as `bytes` may be in conf/spark-defaults.conf.
+# The size of a fixed: Avro takes its memory before it reads a byte. conf/spark-defaults.conf has the same for `bytes`.
 MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -219,7 +219,7 @@ class _Expander:
             form = AvroField(name=field["name"], type=self.expand(field["type"], namespace, path))
             self._omits = False
             return omitted(form, field["name"], error.reason)
-        # Of a name that another field of this version has, an alias has no meaning.
+        # An alias that is the name of another field of this version has no meaning.
         aliases = [alias for alias in _strings(field.get("aliases", [])) if alias not in siblings]
         if "default" in field or (isinstance(field["type"], list) and "null" in field["type"]):
             form["optional"] = True

@@ -29,7 +29,7 @@ from python_ingest.declare import spark_types
 
 # What differs in Avro and is the same in a column.
 SAME = {"enum": "string", "fixed": "bytes"}
-# Of the first kind the other field has the column; of the second neither has.
+# The other field has the column of the first kind; neither has one of the second.
 CASE_TWIN = "its name differs from another by case only"
 NEW_TWIN = "its name differs from another new one by case only"
 

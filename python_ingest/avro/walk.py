@@ -111,6 +111,7 @@ def takes_no_bytes(schema: AvroSchema) -> bool:
 
 
 def holds_nothing(schema: AvroSchema) -> bool:
-    """Return whether there is nothing to land: null, or a record without a field that holds something."""
+    """Return whether there is nothing to land: null, or a record, array or map without a part that holds something."""
     some = not_null(schema)
-    return some == "null" or (avro_type(some) == "record" and all(map(holds_nothing, children(some).values())))
+    made_of_parts = avro_type(some) in ("record", "array", "map")
+    return some == "null" or (made_of_parts and all(map(holds_nothing, children(some).values())))

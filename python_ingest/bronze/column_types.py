@@ -23,7 +23,7 @@ from python_ingest.declare.spark_types import in_spark, list_of, map_of, struct
 from python_ingest.declare.table_layout import METADATA_COLUMNS, RESERVED
 
 # Spark reads no Iceberg time and has no nanoseconds: those columns are numbers, in the unit that Avro names.
-IN_SPARK = {
+SPARK_TYPES = {
     "boolean": "boolean",
     "int": "int",
     "long": "bigint",
@@ -39,18 +39,18 @@ IN_SPARK = {
     "local-timestamp": "timestamp_ntz",
     "local-timestamp-nanos": "bigint",
 }
-OF_AVRO = {name: spark_types.of_spark(text) for name, text in IN_SPARK.items()}
+COLUMN_TYPES = {name: spark_types.of_spark(text) for name, text in SPARK_TYPES.items()}
 AVRO_OF: dict[IcebergType, AvroSchema] = {
-    **{column: name for name, column in OF_AVRO.items() if name in PRIMITIVES},
-    OF_AVRO["date"]: {"type": "int", "logicalType": "date"},
-    OF_AVRO["timestamp"]: {"type": "long", "logicalType": "timestamp-micros"},
-    OF_AVRO["local-timestamp"]: {"type": "long", "logicalType": "local-timestamp-micros"},
+    **{column: name for name, column in COLUMN_TYPES.items() if name in PRIMITIVES},
+    COLUMN_TYPES["date"]: {"type": "int", "logicalType": "date"},
+    COLUMN_TYPES["timestamp"]: {"type": "long", "logicalType": "timestamp-micros"},
+    COLUMN_TYPES["local-timestamp"]: {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 LARGEST_DECIMAL_BYTES = 16
 # Spark takes 64 bits of a decimal with fewer digits, however long its bytes are.
 EXACT_DIGITS = 19
 LONG_BYTES = 8
-WIDER = {(OF_AVRO[one], OF_AVRO[other]): OF_AVRO[wider] for (one, other), wider in WIDER_NUMBERS.items()}
+WIDER = {(COLUMN_TYPES[one], COLUMN_TYPES[other]): COLUMN_TYPES[wider] for (one, other), wider in WIDER_NUMBERS.items()}
 
 
 def of_avro(schema: AvroSchema) -> IcebergType:
@@ -63,7 +63,7 @@ def of_avro(schema: AvroSchema) -> IcebergType:
         return struct({name: of_avro(part) for name, part in children(some).items() if not holds_nothing(part)})
     if landed == "array":
         return list_of(of_avro(children(some)["element"]))
-    return map_of(of_avro(children(some)["value"])) if landed == "map" else OF_AVRO[landed]
+    return map_of(of_avro(children(some)["value"])) if landed == "map" else COLUMN_TYPES[landed]
 
 
 def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "of") -> AvroSchema:
@@ -99,7 +99,7 @@ def reader_schema(column: IcebergType, writer: AvroSchema | None, path: str = "o
             return {"type": "array", "items": optional(schemas["element"])}
         case MapType():
             return {"type": "map", "values": optional(schemas["value"])}
-    if isinstance(some, str) and (some == "null" or (OF_AVRO[some], column) in WIDER):
+    if isinstance(some, str) and (some == "null" or (COLUMN_TYPES[some], column) in WIDER):
         return _avro_of(column)
     if isinstance(some, dict) and "precision" in some and some.get("size", EXACT_DIGITS) > LONG_BYTES:
         some = {**some, "precision": max(some["precision"], EXACT_DIGITS)}

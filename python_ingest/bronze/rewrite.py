@@ -44,7 +44,7 @@ def hold(catalog: Catalog, identifier: str) -> Iterator[None]:
 
     def note(holder: str) -> None:
         until_committed(
-            lambda: topic_identity.set_properties(catalog.load_table(identifier), {property_keys.HELD_BY: holder}),
+            lambda: topic_identity.set_properties(catalog.load_table(identifier), {property_keys.HOLDER: holder}),
             f"{identifier}: nothing was changed, other commits came first",
             "Run it again",
         )
@@ -62,7 +62,7 @@ def hold(catalog: Catalog, identifier: str) -> Iterator[None]:
 
 def holder(catalog: Catalog, table: Table) -> str | None:
     """Return who holds a table, if its lease is still live: no batch may be planned then."""
-    name, _, number = table.properties.get(property_keys.HELD_BY, "").partition(" ")
+    name, _, number = table.properties.get(property_keys.HOLDER, "").partition(" ")
     return lease.holder(catalog, name, number) if name else None
 
 

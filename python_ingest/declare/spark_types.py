@@ -36,7 +36,7 @@ SPARK_NAMES: dict[IcebergType, str] = {
     TimestampType(): "timestamp_ntz",
 }
 NO_COLUMNS = StructType()
-OF_SPARK = {exp.DataType.build(name, dialect="spark").this: column for column, name in SPARK_NAMES.items()}
+COLUMN_TYPES = {exp.DataType.build(name, dialect="spark").this: column for column, name in SPARK_NAMES.items()}
 
 
 def struct(fields: Mapping[str, IcebergType]) -> StructType:
@@ -124,6 +124,6 @@ def _of_sqlglot(parsed: exp.DataType) -> IcebergType:
             precision, scale = ([int(number.name) for number in parsed.expressions] + [0])[:2]
             if 0 < precision <= 38 and 0 <= scale <= precision:
                 return DecimalType(precision, scale)
-    if parsed.this in OF_SPARK and not parsed.expressions:
-        return OF_SPARK[parsed.this]
+    if parsed.this in COLUMN_TYPES and not parsed.expressions:
+        return COLUMN_TYPES[parsed.this]
     raise ValueError(f"'{text}' is not a type of a bronze table")

@@ -41,12 +41,12 @@ TABLE_PROPERTIES = (
     *("read.parquet.", "history.expire.", "commit.manifest.", "commit.retry.", "comment", "owner"),
 )
 WHOLE_NUMBER = re.compile(r".*-(bytes|ms|max|count|retries|keep|level)")
-# Of these columns, what producers have written or what quotes it.
+# The columns with what producers have written, or what quotes it.
 RECORD_COLUMNS = {"kafka_key", "kafka_raw_key", "kafka_raw_value", "kafka_headers", "decode_error", "key_error"}
 # By the names that Spark and Iceberg know: of what is written with a number, that comes first.
 TRANSFORMS = {f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")}
 NUMBERED_TRANSFORMS = ("bucket", "truncate")
-WRITTEN = re.compile(
+TERM = re.compile(
     r"(?:(?P<transform>\w+)\((?:(?P<number>[1-9]\d{0,8}), *)?(?P<of>\w+)\)|(?P<column>\w+))"
     r"(?: +(?P<direction>asc|desc))?(?: +nulls +(?P<nulls>first|last))?"
 )
@@ -93,7 +93,7 @@ def sort_field(value: Any) -> PartitionField:
 def _read(value: Any) -> PartitionField:
     if isinstance(value, PartitionField):
         return value
-    match = WRITTEN.fullmatch(value.strip()) if isinstance(value, str) else None
+    match = TERM.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError
     name, number = match["transform"], match["number"]
@@ -111,7 +111,7 @@ def _read(value: Any) -> PartitionField:
     )
 
 
-DAY_OF_LANDING = (partition_field("days(ingested_at)"),)
+LANDING_DAY = (partition_field("days(ingested_at)"),)
 # Statistics of files may give positions, so that a file must not mix Kafka's partitions: docs/exactly-once.md.
 KAFKA_PARTITION = partition_field("kafka_partition")
 GENERATION = partition_field("kafka_generation")
@@ -147,7 +147,7 @@ def partition_fields(declared: tuple[PartitionField, ...], generation: int = 0) 
 def partition_spec(declared: tuple[PartitionField, ...] | None, schema: Schema) -> PartitionSpec:
     """Return the spec of a new table."""
     # Not by a time of the records: a backfill of years would open hundreds of files.
-    terms = partition_fields(DAY_OF_LANDING if declared is None else declared)
+    terms = partition_fields(LANDING_DAY if declared is None else declared)
     return PartitionSpec(
         *(
             partitioning.PartitionField(schema.find_field(term.column).field_id, number, term.transform, term.name)

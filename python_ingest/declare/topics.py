@@ -20,7 +20,7 @@ from python_ingest.declare.persons import Subject
 from python_ingest.declare.table_layout import PartitionField
 
 MODELS_DIR = PROJECT_ROOT / "models"
-# Of more topics a message names those with the most similar names.
+# A message names so many topics, those with the most similar names.
 NAMED = 5
 KeyFormat = Literal["string", "avro", "bytes"]
 OnError = Literal["dead_letter", "stop", "skip"]
@@ -28,14 +28,14 @@ OnError = Literal["dead_letter", "stop", "skip"]
 SubjectNaming = Literal["topic", "record", "topic_record"]
 Name = Annotated[str, Field(min_length=1)]
 # Options of Kafka's client that begin like this decide what is read, or who reads: they have variables, or are fixed.
-OF_THE_CLIENT = (
+RESERVED = (
     *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
     *("auto.", "enable.auto.", "interceptor."),
 )
 # Below, the description of a field is the remedy for what it cannot be.
-NOTHING_ELSE = ConfigDict(extra="forbid")
+NO_OTHER_FIELDS = ConfigDict(extra="forbid")
 # Fields from outside of config.meta.kafka.
-OF_THE_SOURCE = ("schema", "table", "columns", "persons")
+SOURCE_FIELDS = ("schema", "table", "columns", "persons")
 TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
 
 
@@ -44,7 +44,7 @@ def _one_of(choices: Any, more: str = "") -> Any:
 
 
 def _client_option(name: str) -> str:
-    if name.startswith(OF_THE_CLIENT):
+    if name.startswith(RESERVED):
         raise ValueError
     return name
 
@@ -64,7 +64,7 @@ def _pairs(value: Any) -> Any:
     return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in value.items())
 
 
-@dataclass(frozen=True, config=NOTHING_ELSE)
+@dataclass(frozen=True, config=NO_OTHER_FIELDS)
 class DeadLetterLimit:
     """How many dead letters count as the usual few: a share of the records, from 0 to 1, and a count."""
 
@@ -78,7 +78,7 @@ class DeadLetterLimit:
         return dead_letters > self.count and dead_letters > self.share * records
 
 
-@dataclass(frozen=True, config=NOTHING_ELSE)
+@dataclass(frozen=True, config=NO_OTHER_FIELDS)
 class Declaration:
     """One topic and the bronze table it is landed in.
 
@@ -129,9 +129,7 @@ class Declaration:
     client_options: Annotated[
         tuple[tuple[Annotated[Name, AfterValidator(_client_option)], str], ...],
         BeforeValidator(_pairs),
-        Field(
-            description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(OF_THE_CLIENT)} are settings, or fixed"
-        ),
+        Field(description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(RESERVED)} are settings, or fixed"),
     ] = ()
     producer: Annotated[Name | None, Field(description="Name what writes the topic")] = None
     silence: Annotated[str | None, AfterValidator(_duration), Field(description="Write it like 30m, 6h or 7d")] = None
@@ -217,7 +215,7 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     if "kafka" not in meta:
         return None
     kafka = _mapping(meta["kafka"], f"{location}: kafka")
-    fields = [name for name in _fields(Declaration) if name not in OF_THE_SOURCE]
+    fields = [name for name in _fields(Declaration) if name not in SOURCE_FIELDS]
     for field in kafka:
         if field not in fields:
             raise UserError(f"{location}: kafka.{field} is not a known field", f"Use {', '.join(fields)}")

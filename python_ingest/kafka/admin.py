@@ -169,7 +169,7 @@ class Broker:
         try:
             return retrying(lambda: {key: self._answer(future) for key, future in question().items()})
         except SystemError:
-            # Of a signal while the client runs: it loses the exception, and fails without a reason.
+            # A signal while the client runs: it loses the exception, and fails without a reason.
             raise KeyboardInterrupt from None
         except KafkaException as error:
             kafka_error: KafkaError = error.args[0]

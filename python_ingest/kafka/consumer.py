@@ -24,7 +24,7 @@ SECONDS_PER_CALL = 0.2
 SAMPLE_RECORDS = 10
 # A batch of the log that fails its checksum, or cannot be decompressed, which few readers check.
 DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
-ENDS_OF_LOOK = (KafkaError._PARTITION_EOF, *DAMAGED)
+LOOK_ENDS = (KafkaError._PARTITION_EOF, *DAMAGED)
 
 
 class DamagedLog(UserError):
@@ -38,7 +38,7 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     registry Avro.
     """
     values, keys = Ids(), Ids()
-    for message in _consume(settings, topic, ranges, wait, ends=ENDS_OF_LOOK):
+    for message in _consume(settings, topic, ranges, wait, ends=LOOK_ENDS):
         values[schema_id(message.value())] += 1
         keys[schema_id(message.key())] += 1
     return values, keys
@@ -47,7 +47,7 @@ def schema_ids(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
 def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: float) -> int:
     """Return the mean size of the first records of ranges, key and value; 0 if they hold none."""
     first = [replace(span, until=min(span.until, span.start + SAMPLE_RECORDS)) for span in ranges]
-    messages = _consume(settings, topic, first, wait, ends=ENDS_OF_LOOK)
+    messages = _consume(settings, topic, first, wait, ends=LOOK_ENDS)
     sizes = [len(message.value() or b"") + len(message.key() or b"") for message in messages]
     return sum(sizes) // max(1, len(sizes))
 

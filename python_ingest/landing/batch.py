@@ -37,11 +37,11 @@ from python_ingest.landing.schemas import TopicSchemas
 FIRST_LOOK = 1_000
 # Records that are worth a task of Spark, and a file: fewer make files that are too small.
 RECORDS_PER_TASK = 50_000
-# Of data files, which have a record twice, as bytes and as columns. Tasks hold a good part of a batch at the same time.
+# Data files have a record twice, as bytes and as columns. Tasks hold a good part of a batch at the same time.
 BATCH_BYTES = 512_000_000
 # What a file has besides its rows, which would make few small records look large.
 FILE_BYTES = 20_000
-# Of bytes that only look like registry Avro a batch can name a million ids.
+# A batch of bytes that only look like registry Avro can name a million ids.
 MOST_NEW_IDS = 100
 
 
@@ -179,7 +179,7 @@ class BatchWriter:
         options = {
             **connections.spark_source(self.settings),
             "kafka.isolation.level": "read_committed",
-            # Of this process alone, and the same for all its batches: Spark then keeps the consumers.
+            # One name for this process and all its batches: Spark then keeps the consumers.
             "kafka.group.id": f"lakehouse-ingest-{self.writer}",
             # Spark asks the broker for both ends of a partition with every poll, of 500 records by default.
             "kafka.max.poll.records": "10000",
@@ -223,7 +223,7 @@ class BatchWriter:
         batch = Batch(plan.position.last_batch + 1, datetime.now(UTC), generation)
         ids = tuple(sorted(decoders.value.writers))
         read = {} if plan.filling_gaps else {span.partition: span.until for span in plan.ranges}
-        # Of a partition not read yet its beginning: what retention takes from then on was lost, and not never there.
+        # A partition not read yet has its beginning: what retention takes from then on was lost, and not never there.
         read_until = plan.topic.begin | plan.position.next_offsets | read
         metadata = BatchMetadata(self.writer, batch.number, tuple(plan.ranges), read_until, ids, generation)
         refusal: Exception | None = None

@@ -32,7 +32,7 @@ from python_ingest.landing.batch import BatchPlan, BatchWriter, NewSchemaId, Spa
 TOPICS_AT_ONCE = 3
 # A store that is busy, or a file that another process moves, may be over by then.
 RETRY_SECONDS = 5.0
-HELD_PAUSE_SECONDS = 10.0
+HOLDER_PAUSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Ingester:
         loops = [self._loop(declaration) for declaration in declarations]
         pool = ThreadPoolExecutor(self.topics_at_once)
         try:
-            # Of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
+            # The ends of all topics first: a run ends, and the last topic has its turn, however fast the others grow.
             list(pool.map(lambda loop, result: self._try(result, loop.prepare), loops, results))
             states = self.broker.describe_all([result.topic for result in results if result.error is None])
             ends = [partial(loop.take_ends, states.get(loop.topic)) for loop in loops]
@@ -183,9 +183,9 @@ class _TopicLoop:
         self._declaration = declaration
         self.topic = declaration.topic
         self._ends: dict[int, int] = {}
-        # Of the metadata file that was read last.
+        # The metadata file that was read last.
         self._position: tuple[str, Position] | None = None
-        # Of the topic after a metadata file was read, for one look.
+        # The state of the topic after a metadata file was read, for one look.
         self._states: dict[str, TopicState] = {}
         # By the generation of the topic, and partition.
         self._searched: dict[int, dict[int, int]] = {}
@@ -223,7 +223,7 @@ class _TopicLoop:
                     self._note(f"paused: its table is held by {holder}")
                     if batches is not None:
                         return
-                    self._stopping.wait(HELD_PAUSE_SECONDS)
+                    self._stopping.wait(HOLDER_PAUSE_SECONDS)
                     continue
                 state = self._states.pop(table.metadata_location, None)
                 topic = state or self._broker.describe(self.topic)

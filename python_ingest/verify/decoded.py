@@ -293,5 +293,6 @@ def _difference(wanted: Any, stored: Any, arrow_type: pa.DataType) -> str | None
 
 
 def _holds_nothing(value: Any) -> bool:
-    """Return whether a value needs no column: NULL, or a record of such values."""
-    return value is None or (isinstance(value, dict) and all(map(_holds_nothing, value.values())))
+    """Return whether a value needs no column: NULL, or a record, array or map of such values."""
+    parts = value.values() if isinstance(value, dict) else value
+    return value is None or (isinstance(value, dict | list) and all(map(_holds_nothing, parts)))

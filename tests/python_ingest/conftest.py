@@ -1,6 +1,9 @@
-"""What the ingester's tests share: a topic and a table per test."""
+"""What the ingester's tests share: a topic and a table per test, and topics of a registry without a broker."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -12,6 +15,8 @@ from python_common.spark.session import LazySparkSession
 from python_ingest.declare.topics import Declaration
 from tests.support import in_process
 from tests.support.in_process import Lakehouse
+from tests.support.registered_topic import RegisteredTopic
+from tests.support.services.schema_registry import Registrations, registry_of
 from tests.support.topic_fixture import TopicFixture, declared_in, new_declaration
 
 
@@ -27,6 +32,20 @@ def catalog(offline_settings: Settings) -> Catalog:
     for _ in range(2):
         make_namespace(catalog, "bronze")
     return catalog
+
+
+@pytest.fixture
+def registered(offline_settings: Settings) -> Iterator[Callable[..., RegisteredTopic]]:
+    """Return a function that returns the topic `shop`, declared with these changes; all share one registry."""
+    registrations = Registrations()
+    with registry_of(registrations) as url:
+        settings = offline_settings.changed(schema_registry_url=url)
+        declaration = Declaration("shop", "bronze", "shop")
+
+        def topic(**changes: Any) -> RegisteredTopic:
+            return RegisteredTopic(settings, replace(declaration, **changes), registrations)
+
+        yield topic
 
 
 @pytest.fixture

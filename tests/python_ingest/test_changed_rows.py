@@ -1,18 +1,13 @@
-"""Rows changed in place: overtaken by a batch, followed, killed, repaired later, restored; and the files of others."""
+"""Rows changed in place: overtaken by a batch, killed, repaired later, restored; and the files of others."""
 
 import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -21,22 +16,22 @@ from pyspark.sql import DataFrame
 from python_common import pii_key
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.locks.lease import leased
+from python_common.spark.spark_conf import session
 from python_ingest.bronze import rewrite
 from python_ingest.declare.persons import Subject
 from python_ingest.declare.topics import Declaration
-from python_ingest.landing.follow import follow_topics
 from python_ingest.maintenance import erase, receipts, replay
 from python_ingest.maintenance.erase import Person
 from python_ingest.maintenance.replay import Replayed
 from tests.support.dead_letters import land_dead_letters, register_late, schema
 from tests.support.erased_rows import PERSON, assert_verified, erased, files_of_person, produce, purged
 from tests.support.in_process import Lakehouse
+from tests.support.kills import POINTS, killed_at
 from tests.support.race import until
 from tests.support.services.spark_jvm import separate_session
-from tests.support.topic_fixture import Messages, TopicFixture, assert_exactly_once, declared_in, record
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, record
 
 pytestmark = pytest.mark.slow
 
@@ -83,90 +78,41 @@ def test_a_change_that_a_batch_overtakes_starts_again(
     assert topic.verify(decoded=True).issues == []
 
 
-@contextmanager
-def followed(topic: TopicFixture) -> Iterator[Callable[[], None]]:
-    """Follow the topic, and yield what has a batch land, or the ingester pause, before it returns."""
-    messages = Messages()
-    ingester = topic.ingester(messages=messages)
-    thread = Thread(target=follow_topics, args=(ingester, [topic.declaration], 0.1, lambda _: None))
-    thread.start()
-
-    def overtake() -> None:
-        before, noted = topic.table().current_snapshot(), len(messages.notes)
-        topic.produce(b"later", 0)
-        topic.flush()
-        while topic.table().current_snapshot() == before and not any(
-            "paused" in note for note in messages.notes[noted:]
-        ):
-            ingester.stopping.wait(0.1)
-
-    try:
-        yield overtake
-    finally:
-        ingester.stopping.set()
-        thread.join()
-
-
 @pytest.mark.parametrize("change", CHANGES)
-def test_rows_are_changed_on_a_topic_that_is_followed(
+def test_an_ingester_pauses_while_rows_are_changed(
     topic: TopicFixture, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Else a batch would overtake each attempt, where a topic is followed."""
     run = prepared(topic, change)
     rows, module, step = CHANGES[change]
     original = getattr(module, step)
-    with followed(topic) as overtake, leased(load_catalog(topic.settings), "maintain", "test"):
 
-        def overtaken(*arguments: Any) -> DataFrame:
-            overtake()
-            return original(*arguments)
+    def paused(*arguments: Any) -> DataFrame:
+        topic.produce(b"later", 0)
+        topic.flush()
+        assert topic.ingester().turn(topic.declaration).batches == 0
+        return original(*arguments)
 
-        monkeypatch.setattr(module, step, overtaken)
+    monkeypatch.setattr(module, step, paused)
+    with leased(load_catalog(topic.settings), "maintain", "test"):
         assert run() == rows
-        assert topic.table().properties[property_keys.HELD_BY] == ""
-    assert topic.land_well().lag == 0
+    assert topic.messages.notes[-1].startswith("paused: its table is held by ")
+    assert topic.table().properties[property_keys.HOLDER] == ""
+    assert topic.land_well().records == 1
 
 
-KILLED = """
-import os, signal, sys
-from python_common.catalog.catalog import load_catalog, make_namespace
-from python_common.config.settings import from_environment
-from python_common.spark.spark_conf import session
-from pathlib import Path
-from pyspark.sql import SparkSession
-from dataclasses import replace
-from python_ingest.maintenance import erase
-from python_ingest.declare.topics import read_declarations
-
-settings = from_environment()
-[declaration] = read_declarations(Path(sys.argv[1]))
-sql = SparkSession.sql
-
-def until_the_statement(self, statement, *more):
-    if sys.argv[2] in statement:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return sql(self, statement, *more)
-
-SparkSession.sql = until_the_statement
-catalog = load_catalog(settings)
-[to_erase] = erase.find(catalog, [declaration], [erase.Person("tests.customer", "1")])
-erase.erase(catalog, session(settings, "killed"), to_erase, "killed")
-"""
+def erase_row(settings: Settings, declaration: Declaration) -> None:
+    """Erase the rows of a person, in a process with a separate Spark."""
+    catalog = load_catalog(settings)
+    [to_erase] = erase.find(catalog, [declaration], [ANNA])
+    erase.erase(catalog, session(settings, "killed"), to_erase, "killed")
 
 
-@pytest.mark.parametrize(("statement", "rows"), [("fast_forward", [3]), ("drop branch", [])])
-def test_an_erasure_killed_at_its_commit_is_not_finished(
-    topic: TopicFixture, models_dir: Path, statement: str, rows: list[int]
-) -> None:
+@pytest.mark.parametrize(("point", "rows"), [*zip(POINTS["rows erased"], ([3], []), strict=True)])
+def test_an_erasure_killed_at_its_commit_is_not_finished(topic: TopicFixture, point: str, rows: list[int]) -> None:
     produce(topic)
     topic.land_well()
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, models_dir, statement],
-        cwd=PROJECT_ROOT,
-        env=os.environ,
-        capture_output=True,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed_at("rows erased", point, erase_row, topic.settings, topic.declaration)
     [left] = [name for name in topic.table().refs() if name != "main"]
     assert left.startswith(f"{rewrite.ERASE}_")
     assert erased(topic) == rows

@@ -2,14 +2,15 @@
 
 import json
 
+import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from pyspark.sql import SparkSession
 
 from python_common.config.settings import Settings
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import of_spark
-from python_ingest.kafka.consumer import RECORDS_PER_CALL
-from python_ingest.landing.batch import FIRST_LOOK
+from python_ingest.kafka import consumer
+from python_ingest.landing import batch
 from python_ingest.maintenance.status import topic_statuses
 from tests.support.topic_fixture import TopicFixture, new_declaration, record
 from tests.support.type_mapping import a_topic
@@ -72,11 +73,15 @@ def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture) -> No
     assert [row["kafka_key"] for row in declared.rows()] == [None, None, None, {"id": 7, "shop": None}]
 
 
-def test_a_schema_behind_the_first_look_at_a_new_table_lands(topic: TopicFixture) -> None:
+def test_a_schema_behind_the_first_look_at_a_new_table_lands(
+    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "FIRST_LOOK", 3)
+    # The look takes what a call of the consumer gives, also from behind its end.
+    monkeypatch.setattr(consumer, "RECORDS_PER_CALL", 1)
     first = topic.encode(topic.register(record("sale", a="int")), {"a": 1})
     second = topic.encode(topic.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
-    # The look takes what a call of the consumer gives, also from behind its end.
-    for value in [first] * (FIRST_LOOK + RECORDS_PER_CALL) + [second]:
+    for value in [first] * 5 + [second]:
         topic.produce(value)
     result = topic.land_well()
     assert (result.batches, result.dead_letters) == (1, 0)
@@ -114,17 +119,25 @@ def test_avros_parser_refuses_what_spark_could_not_read(topic: TopicFixture) -> 
 
 
 def test_stop_names_the_field_and_leaves_the_table_untouched(topic: TopicFixture) -> None:
-    topic = topic.declaring(on_error="stop")
+    """Of a key in the first batch, and of a value in a later one."""
+    stop, lenient = (topic.declaring(on_error=on_error, key="avro") for on_error in ("stop", "dead_letter"))
+    remedy = "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
     # The registry gives equal schemas one id: a separate name keeps the ids in order.
     sale = f"sale_{topic.declaration.table}"
-    topic.produce(topic.encode(topic.register(record(sale, id="int")), {"id": 1}))
-    topic.land_well()
-    topic.produce(topic.encode(topic.register(record(sale, id="int", a=["null", "int"])), {"id": 2, "a": 2}))
-    unfit = topic.register(record(sale, id="int", a="string"))
-    topic.produce(topic.encode(unfit, {"id": 3, "a": "three"}))
-    before = topic.table().metadata_location
-    assert str(topic.land().error).startswith(
-        f"{topic.name}: partition 0, offset 2: incompatible_schema: schema id {unfit}, "
-        "a: int cannot become string; nothing of this batch was landed."
+    good = topic.encode(topic.register(record(sale, id="int")), {"id": 1})
+    for key in (None, b"secret"):
+        stop.produce(good, key=key)
+    result = stop.land()
+    assert (
+        str(result.error)
+        == f"{topic.name}: partition 0, offset 1: key: not_registry_avro: the first byte is not 0; {remedy}"
     )
+    assert (result.records, topic.table().current_snapshot()) == (0, None)
+    assert lenient.land_well().records == 2
+    stop.produce(topic.encode(topic.register(record(sale, id="int", a=["null", "int"])), {"id": 2, "a": 2}))
+    unfit = topic.register(record(sale, id="int", a="string"))
+    stop.produce(topic.encode(unfit, {"id": 3, "a": "three"}))
+    before = topic.table().metadata_location
+    refused = f"incompatible_schema: schema id {unfit}, a: int cannot become string"
+    assert str(stop.land().error) == f"{topic.name}: partition 0, offset 3: {refused}; {remedy}"
     assert topic.table().metadata_location == before

@@ -1,19 +1,17 @@
-"""Topics that are rare: recreated, with transactions or damage, of mixed versions, and clocks that step back."""
+"""Topics that are rare: recreated, with transactions or damage, and of mixed versions."""
 
 import random
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyiceberg.table.update
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from python_common.catalog.catalog import load_catalog
 from python_common.catalog.commits import CommitConflict
 from python_common.errors import UserError
-from python_ingest.bronze import commit, topic_identity
 from python_ingest.cli import ingest
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
@@ -22,7 +20,7 @@ from python_ingest.landing.run import Options
 from python_ingest.maintenance import erase, replay
 from python_ingest.maintenance.maintain import Retention
 from python_ingest.verify.report import Report
-from tests.support.avro_versions import VARIANTS, a_value, a_version, without_nulls
+from tests.support.avro_versions import a_value, a_version
 from tests.support.damaged_log import damage_log
 from tests.support.topic_fixture import (
     SALE,
@@ -35,8 +33,6 @@ from tests.support.topic_fixture import (
 )
 
 pytestmark = pytest.mark.slow
-
-PLACES = ("place", "places", "by_name", "either", "before", "after")
 
 
 def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
@@ -54,34 +50,6 @@ def test_a_batch_without_rows_has_its_number_alone(topic: TopicFixture) -> None:
     numbers = [snapshot.summary["lakehouse.batch"] for snapshot in topic.table().snapshots() if snapshot.summary]
     assert len(numbers) == len({*numbers})
     assert_exactly_once(topic, 8)
-
-
-def test_a_clock_that_steps_back_damages_the_table(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    produce(topic, 6)
-    topic.land_well()
-    produce(topic, 6, start=6)
-    overwrite, overtaken = commit.overwrite, []
-
-    class Ahead(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            # Far enough that a slow machine does not catch up before the batch is written.
-            return datetime.now(tz) + timedelta(seconds=90)
-
-    def written_before(*arguments: Any) -> None:
-        if not overtaken:
-            overtaken.append(True)
-            with monkeypatch.context() as patch:
-                patch.setattr(pyiceberg.table.update, "datetime", Ahead)
-                topic_identity.set_properties(topic.table(), {"other": "x"})
-        overwrite(*arguments)
-
-    monkeypatch.setattr(commit, "overwrite", written_before)
-    assert topic.land_well().records == 6
-    assert ["planning again" in note for note in topic.messages.notes] == [True]
-    topic_identity.set_properties(topic.table(), {"other": "y"})
-    assert topic.spark.table(f"lake.{topic.declaration.identifier}").count() == 12
-    assert_exactly_once(topic, 12)
 
 
 class Seeking(Consumer):
@@ -143,12 +111,6 @@ def test_random_versions_in_one_batch_are_misread(topic: TopicFixture) -> None:
             if len(expected) <= len(order):
                 assert topic.land_well().dead_letters == 0
     assert topic.land_well().dead_letters == 0
-    payload = [name for name in topic.table().schema().column_names if name in {*VARIANTS, *PLACES}]
-    values = [without_nulls({name: row[name] for name in payload}) for row in topic.rows()]
-    assert values == expected
-    for name in {*payload} & {"places", "by_name"}:
-        absent = topic.spark.table(f"lake.{topic.declaration.identifier}").where(f"{name} is null").count()
-        assert absent == sum(name not in row for row in expected)
     assert_columns_hold_what_bytes_encode(topic, len(expected))
 
 

@@ -30,7 +30,6 @@ from tests.support.type_mapping import (
 
 NO_COLUMN = table("field `x`")
 FITTING = table("change | before | after")
-REFUSED = table("change of field `x`")
 
 
 R = {"a": 1}
@@ -101,25 +100,6 @@ def test_what_cannot_be_a_column_is_omitted_as_documented(schema: str, reason: s
     assert list(omitted_fields(form)) == [("x", reason)]
 
 
-def test_what_cannot_be_a_column_costs_the_record(services: Settings, spark: SparkSession) -> None:
-    topic = a_topic(services, spark)
-    values = [None, Decimal(10**38), [None, None], [b""] * 64, {}, "A", 7]
-    written = {"k": 1, **{f"f{number}": value for number, value in enumerate(values)}, "ID": 3, "id": 4}
-    fields = {f"f{number}": json.loads(schema) for number, (schema, _) in enumerate(NO_COLUMN)}
-    schema_id = topic.register(record("r", k="int", **fields, ID="int", id="int"))
-    topic.produce(topic.encode(schema_id, written | {"f0": written}))
-    result = topic.land_well()
-    assert result.dead_letters == 0
-    [note] = result.notes
-    for number, (_, reason) in enumerate(NO_COLUMN):
-        assert f"f{number} is omitted, {reason}" in note
-    assert not {*written} - {"k"} & {*iceberg_types(topic)}
-    assert [row["k"] for row in topic.rows()] == [1]
-    report = topic.verify(decoded=True)
-    assert report.issues == []
-    assert report.notes == [f"1 rows were not compared: schema {schema_id}: a type contains itself"]
-
-
 def test_each_change_that_fits_is_landed_as_documented(services: Settings, spark: SparkSession) -> None:
     """A batch of the versions before, then one of both versions mixed."""
     topic = a_topic(services, spark)
@@ -142,21 +122,3 @@ def test_each_change_that_fits_is_landed_as_documented(services: Settings, spark
         name, (_, _, read_before, read_after) = f"f{number}", CHANGES[row[0]]
         assert types[name] == row[3], row[0]
         assert [landed[name] for landed in rows] == [read_before, read_after, read_before, read_after], row[0]
-
-
-def test_each_change_that_does_not_fit_makes_a_dead_letter(services: Settings, spark: SparkSession) -> None:
-    """A version per row, which changes one field."""
-    topic = a_topic(services, spark)
-    before = columns(REFUSED, 1)
-    topic.produce(b"\x00" + topic.register(record("r", **before)).to_bytes(4, "big"))
-    topic.land_well()
-    schema = topic.table().schema()
-    for name, changed in columns(REFUSED, 2).items():
-        topic.produce(b"\x00" + topic.register(record("r", **before | {name: changed})).to_bytes(4, "big"))
-    assert topic.land_well().dead_letters == len(REFUSED)
-    assert topic.table().schema() == schema
-    assert_columns_hold_what_bytes_encode(topic, 1 + len(REFUSED))
-    for number, (row, landed) in enumerate(zip(REFUSED, topic.rows()[1:], strict=True)):
-        assert re.sub(r"schema id \d+", "schema id N", landed["decode_error"]) == (
-            f"incompatible_schema: schema id N, {re.sub('^x', f'f{number}', row[3])}"
-        )

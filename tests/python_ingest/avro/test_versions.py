@@ -21,11 +21,21 @@ from tests.support.avro_versions import VARIANTS, a_version, aliased, merged
 from tests.support.topic_fixture import record
 
 r = partial(record, "r")
+# Neither of two new fields whose names differ by case alone has a column.
+TWINS = record("twins", a="int", A="int")
 
 
 def types(columns: IcebergType) -> dict[str, str]:
     """Return the fields of a struct with their types in Spark."""
     return {name: in_spark(column) for name, column in children(columns).items()}
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def a_map(values: Any) -> dict[str, Any]:
+    return {"type": "map", "values": values}
 
 
 def plain(column: IcebergType) -> Any:
@@ -106,6 +116,12 @@ OLD, NEW = record("Old", a="int"), record("New", a="int")
             [r(x=["int", OLD]), r(x=["int", NEW])],
             {"x": "struct<`member_int`: int, `member_old`: struct<`a`: int>, `member_new`: struct<`a`: int>>"},
         ),
+        # What is made of nothing but fields without a column has none, however deep.
+        ([r(k="int", x=array(TWINS))], {"k": "int"}),
+        ([r(k="int", x=a_map(["null", TWINS]))], {"k": "int"}),
+        ([r(k="int", x=array(record("s", y=["null", a_map(array(TWINS))])))], {"k": "int"}),
+        ([r(x=TWINS | {"fields": TWINS["fields"][:1]}), r(x=TWINS)], {"x": "struct<`a`: int>"}),
+        ([r(k="int", x=array(TWINS)), r(x=array(record("s", b="int")))], {"k": "int", "x": "array<struct<`b`: int>>"}),
     ],
 )
 def test_versions_land_in_these_columns(versions: list[Any], columns: dict[str, str]) -> None:

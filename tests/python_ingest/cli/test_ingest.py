@@ -17,8 +17,6 @@ from python_ingest.maintenance.status import topic_statuses
 from tests.support.in_process import Lakehouse
 from tests.support.topic_fixture import TopicFixture, record
 
-BACKLOG = 3_000
-
 
 def test_durations_are_read_and_other_texts_refused() -> None:
     texts = {"30s": 30, "30": 30, "500ms": 0.5, "5m": 300, "1.5h": 5400, "7d": 604800}

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from python_ingest.kafka import consumer, registry
 from python_ingest.kafka.message import HEADER_BYTES
 from python_ingest.landing import batch
-from python_ingest.landing.run import Options
 from python_ingest.maintenance import replay
 from python_ingest.maintenance.status import topic_statuses
 from tests.support.avro_versions import avro_long
@@ -61,11 +59,16 @@ def test_poison_is_a_dead_letter_and_its_neighbours_land(topic: TopicFixture) ->
     good = topic.encode(schema_id, {"big": 2**63 - 1, "blob": b"\x00\xff", "lines": [{"price": 1.5}, {"price": 2.5}]})
     header = good[:5]
     failed = f"decode_failed: schema id {schema_id}"
+    trades = f"{topic.name}-trades"
+    foreign = topic.register_under(trades, record(f"trade_{topic.declaration.table}", blob="string", more="int"))
+    unfit = topic.register(record("sale", big="string"))
     poison: dict[bytes, str] = {
         **dict.fromkeys((b"", b"\x00\x00\x00"), "not_registry_avro: shorter than 5 bytes"),
         b"\x01" + good[1:]: "not_registry_avro: the first byte is not 0",
         b"\x00\x7f\xff\xff\xff" + good[5:]: "unknown_schema_id: schema id 2147483647",
         b"\x00\xff\xff\xff\xff" + good[5:]: "unknown_schema_id: the id is negative",
+        topic.encode(foreign, {"blob": "b", "more": 1}): f"foreign_schema: schema id {foreign} belongs to {trades}",
+        topic.encode(unfit, {"big": "x"}): f"incompatible_schema: schema id {unfit}, big: long cannot become string",
         good.replace(avro_long(2**63 - 1), b"\xff" * 12 + b"\x01"): failed,
         **{good[:length]: failed for length in range(5, len(good))},
     }
@@ -207,21 +210,6 @@ def test_avro_keys_are_structs_and_a_foreign_one_is_null(topic: TopicFixture) ->
     assert_columns_hold_what_bytes_encode(topic, len(rows))
     (status,) = topic_statuses(topic.settings, [topic.declaration], 10)
     assert (result.key_errors, status.key_errors, result.dead_letters, status.dead_letters) == (7, 7, 0, 0)
-
-
-def test_stop_lands_nothing_and_names_the_record(topic: TopicFixture) -> None:
-    stop = replace(topic.declaration, on_error="stop", key="avro")
-    good = topic.encode(topic.register(record("sale", id="int")), {"id": 1})
-    for key in (None, None, b"secret"):
-        topic.produce(good, partition=1, key=key)
-    result = topic.land(declaration=stop)
-    assert str(result.error) == (
-        f"{topic.name}: partition 1, offset 2: key: not_registry_avro: the first byte is not 0; "
-        "nothing of this batch was landed. Correct the cause, or declare on_error: dead_letter."
-    )
-    assert result.records == 0
-    assert topic.table().current_snapshot() is None
-    assert topic.land_well(Options(wait=10), replace(stop, on_error="dead_letter")).records == 3
 
 
 def test_skip_keeps_position_and_reason_but_no_byte(topic: TopicFixture) -> None:

@@ -6,10 +6,12 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from python_common.errors import UserError
 from python_common.spark import session
@@ -17,6 +19,9 @@ from python_ingest.declare.topics import Declaration
 from python_ingest.landing import follow
 from python_ingest.landing.follow import follow_topics, stopped_by_signals
 from python_ingest.landing.run import Ingester, TopicResult
+from tests.support.commands import LAKEHOUSE
+from tests.support.race import until
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, declared_in, produce
 
 
 class Turns:
@@ -181,3 +186,38 @@ def test_a_log_that_a_process_appends_to_is_bounded(tmp_path: Path, monkeypatch:
             session.rotate(log)
     assert log.read_bytes() == b"4\n"
     assert (tmp_path / "spark.log.1").read_bytes() == b"second\nthird\n"
+
+
+@pytest.mark.slow
+def test_a_follower_lands_writes_metrics_and_ends_well(topic: TopicFixture, tmp_path: Path) -> None:
+    other = topic.declaring(topic=f"{topic.name}.other", table=f"{topic.declaration.table}_other")
+    other.make_topic()
+    declared_in(tmp_path, topic.declaration, other.declaration)
+    metrics = tmp_path / "ingest.prom"
+    options = ["--every", "1s", "--max-records", "20", "--topics-at-once", "1", "--metrics-file", str(metrics)]
+    command = [LAKEHOUSE, "--log-level=warning", "ingest", "run", "--follow", *options, "--models", str(tmp_path)]
+
+    def has_landed(wanted: dict[str, float]) -> bool:
+        text = metrics.read_text() if metrics.exists() else ""
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        rows = families.get("lakehouse_ingest_rows")
+        return rows is not None and {sample.labels["topic"]: sample.value for sample in rows.samples} == wanted
+
+    for _ in range(50):
+        topic.produce(b"no schema")
+    produce(topic, 50)
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for count in (6, 12):
+            produce(other, 6)
+            until(partial(has_landed, {topic.name: 100, other.name: count}), seconds=120)
+    finally:
+        follower.send_signal(signal.SIGTERM)
+        output, log = follower.communicate(timeout=120)
+    assert follower.returncode == 0, output
+    [warning] = log.splitlines()
+    # How many the first batch has depends on the partitions.
+    assert f"warning: {topic.name}: " in warning
+    assert " of 20 records landed are dead letters, more than max_dead_letters allows" in warning
+    assert_exactly_once(other, 12)
+    assert topic.verify().issues == []

@@ -1,5 +1,6 @@
 """Which schemas of a topic are compatible: by type and by the versions of their subject, in whatever batch."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,14 +8,21 @@ from typing import Any
 
 import pytest
 
+from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.spark_types import children
 from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.registry import Registry
+from python_ingest.landing.schemas import TopicSchemas
+from python_ingest.maintenance import replay
+from python_ingest.maintenance.replay import Replayed
+from tests.support import type_mapping
 from tests.support.avro_versions import aliased
 from tests.support.registered_topic import RegisteredTopic
+from tests.support.services.http_server import Handler, serving
 from tests.support.services.schema_registry import Registrations, registry_of
-from tests.support.topic_fixture import record
+from tests.support.topic_fixture import TopicFixture, assert_exactly_once, record
 
 Registered = Callable[..., RegisteredTopic]
 
@@ -84,6 +92,19 @@ def test_batches_restarts_and_replays_change_no_outcome(
             assert topic.outcome(batches, restarts) == (reasons, columns)
 
 
+def test_each_change_that_does_not_fit_is_refused_as_documented(registered: Registered) -> None:
+    """A version per row of the table in docs/type-mapping.md, which changes one field."""
+    topic, refused = registered(), type_mapping.table("change of field `x`")
+    before, after = type_mapping.columns(refused, 1), type_mapping.columns(refused, 2)
+    topic.register(1, sale(**before))
+    reasons: dict[int, str | None] = {1: None}
+    for schema_id, (name, row) in enumerate(zip(after, refused, strict=True), 2):
+        topic.register(schema_id, sale(**before | {name: after[name]}))
+        reasons[schema_id] = f"incompatible_schema: schema id {schema_id}, {re.sub('^x', name, row[3])}"
+    _, types = topic.outcome([[1]])
+    assert topic.outcome([[1], [*reasons][1:]]) == (reasons, types)
+
+
 @pytest.mark.parametrize(
     ("naming", "own", "others", "listed"),
     [
@@ -99,8 +120,10 @@ def test_a_schema_is_of_each_topic_that_has_one_of_its_subjects(
 ) -> None:
     topic = registered(subject=naming)
     topic.register(7, sale(id="int") | {"namespace": "till.events"}, *own)
-    topic.register(8, record("other", id="int"), *others)
-    assert topic.outcome([[7, 8]])[0] == {7: None, 8: f"foreign_schema: schema id 8 belongs to {listed}"}
+    topic.register(8, record("other", id="string", more="int"), *others)
+    foreign = f"foreign_schema: schema id 8 belongs to {listed}"
+    for batches in ([[7, 8]], [[8], [7]]):
+        assert topic.outcome(batches) == ({7: None, 8: foreign}, {"id": "int"})
 
 
 def test_an_alias_of_one_type_moves_no_field_of_another(registered: Registered) -> None:
@@ -196,3 +219,62 @@ def test_a_schema_that_the_parser_refuses_costs_its_own_records(registered: Regi
         again = topic.schemas(refusal=refusal).resolve_schemas(decoders.state)
         assert {*again.value.writers} == {1, 3}
     assert again.value.rejected == reason
+
+
+class OldRegistry(Handler):
+    """A registry that returns schemas by id, and ids by subject and schema, but not the subjects of an id."""
+
+    def do_GET(self) -> None:
+        self.answer(*((200, b'{"schema": "\\"int\\""}') if self.path.count("/") == 3 else (404, b"Not Found")))
+
+    def do_POST(self) -> None:
+        self.body()
+        known = self.path.startswith("/subjects/mine-value?")
+        answer = b'{"subject": "mine-value", "id": 7, "version": 1, "schema": "\\"int\\""}'
+        self.answer(*((200, answer) if known else (404, b'{"error_code": 40401, "message": "Subject not found"}')))
+
+
+def test_a_registry_without_lists_is_asked_for_allowed_subjects(offline_settings: Settings) -> None:
+    with serving(OldRegistry) as url:
+        settings = offline_settings.changed(schema_registry_url=url)
+        foreign = "foreign_schema: schema id 7 is not registered under other-value"
+        for topic, reason in (("mine", None), ("other", foreign)):
+            schemas = TopicSchemas(Registry(settings, 10), Declaration(topic, "bronze", topic))
+            assert schemas.resolve_schemas(SchemaState(), {7}).value.rejected.get(7) == reason
+
+
+@pytest.mark.slow
+def test_a_spoiled_table_is_repaired_as_in_the_docs(topic: TopicFixture) -> None:
+    foreign_subject = f"{topic.name}-trades-value"
+    trade = record(f"trade_{topic.declaration.table}", id="string", symbol="string")
+    schema_id = topic.register_under(foreign_subject, trade)
+    topic.produce(topic.encode(schema_id, {"id": "x", "symbol": "s"}))
+    # As it was before subjects were asked for: the foreign schema came first and decided the columns.
+    topic.declaring(subject=(foreign_subject,)).land_well()
+    # Under a separate name: the registry gives equal schemas of several subjects one id.
+    good_fields = topic.register(record(f"sale_{topic.declaration.table}", id="int", note="string"))
+    topic.produce(topic.encode(good_fields, {"id": 1, "note": "n"}))
+    assert topic.land_well().dead_letters == 1
+    text = (PROJECT_ROOT / "docs" / "operations.md").read_text()
+    section = text.split("## A table that a foreign schema spoiled")[1].split("\n## ")[0]
+    statements = re.search(r"```sql\n(.*?)```", section, re.DOTALL)
+    assert statements is not None
+    own_names = {
+        "lake.bronze.shiftleft_public_orders": "{table}",
+        "symbol, account": "id, symbol",
+        "stock_trades": f"{topic.name}-trades",
+        "7": str(schema_id),
+    }
+    commands = re.sub("|".join(own_names), lambda match: own_names[match[0]], statements[1])
+    for command in filter(str.strip, commands.split(";\n")):
+        topic.sql(command)
+    assert replay.replay(topic.batch_writer(), None) == Replayed(2, 1)
+    assert [row["decode_error"] for row in topic.rows()] == [
+        f"foreign_schema: schema id {schema_id} belongs to {foreign_subject}",
+        None,
+    ]
+    assert [(row["id"], row["note"]) for row in topic.rows()] == [(None, None), (1, "n")]
+    assert [field.name for field in SchemaState.of(topic.table()).columns.fields] == ["id", "note"]
+    topic.produce(topic.encode(good_fields, {"id": 2, "note": "m"}))
+    assert topic.land_well().dead_letters == 0
+    assert_exactly_once(topic, 3)

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from weakref import WeakKeyDictionary
@@ -10,14 +11,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyspark.sql import SparkSession
 
+from python_common.config.settings import Settings
+from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import consumer
 from python_ingest.kafka.message import headers_of
 from python_ingest.landing.run import Options
-from python_ingest.verify import compare
+from python_ingest.verify import compare, topic_log
 from python_ingest.verify.report import Report, Sample
 from tests.support.in_process import Lakehouse
-from tests.support.topic_fixture import TopicFixture, record
+from tests.support.topic_fixture import TopicFixture, produce, record
 
 AT = "kafka_partition = {} and kafka_offset {}"
 
@@ -30,20 +34,26 @@ def landed(topic: TopicFixture, count: int, options: Options | None = None) -> N
     topic.land_well(options)
 
 
+def change(topic: TopicFixture, *changes: tuple[str, str, str]) -> None:
+    """Set columns to other values in SQL where a condition holds, in one commit."""
+    values = (f"{column} = if({where}, {value}, {column})" for column, value, where in changes)
+    topic.sql(f"update {{table}} set {', '.join(values)}")
+
+
 def test_every_planted_fault_is_reported_by_its_offset(topic: TopicFixture, ingest: Lakehouse) -> None:
     landed(topic, 30)
     assert topic.verify() == Report(topic.name, topic.declaration.identifier, offsets=30, rows=30, records=30)
     topic.sql(f"delete from {{table}} where {AT.format(0, 'in (2, 3, 4, 7)')}")
     topic.sql(f"insert into {{table}} select * from {{table}} where {AT.format(1, '= 5')}")
-    for change, position in (
-        ("kafka_raw_value = x'00'", AT.format(1, "in (6, 7)")),
-        ("kafka_raw_key = null", AT.format(2, "= 1")),
-        ("kafka_timestamp = kafka_timestamp + interval 1 millisecond", AT.format(2, "= 2")),
-        ("kafka_timestamp_type = 1", AT.format(2, "= 3")),
-        ("kafka_headers = array(named_struct('key', 'trace', 'value', x'01'))", AT.format(2, "= 4")),
-        ("kafka_offset = 100", AT.format(2, "= 9")),
-    ):
-        topic.sql(f"update {{table}} set {change} where {position}")
+    change(
+        topic,
+        ("kafka_raw_value", "x'00'", AT.format(1, "in (6, 7)")),
+        ("kafka_raw_key", "null", AT.format(2, "= 1")),
+        ("kafka_timestamp", "kafka_timestamp + interval 1 millisecond", AT.format(2, "= 2")),
+        ("kafka_timestamp_type", "1", AT.format(2, "= 3")),
+        ("kafka_headers", "array(named_struct('key', 'trace', 'value', x'01'))", AT.format(2, "= 4")),
+        ("kafka_offset", "100", AT.format(2, "= 9")),
+    )
     report = topic.verify()
     assert report.issues == [
         "partition 0: offsets 2 to 4: missing in the table",
@@ -58,9 +68,12 @@ def test_every_planted_fault_is_reported_by_its_offset(topic: TopicFixture, inge
         "partition 2: offset 4: another kafka_headers than in the topic",
     ]
     assert report.issue_count == 11
-    topic.sql(f"update {{table}} set kafka_partition = 9 where {AT.format(0, '= 9')}")
-    topic.sql(f"update {{table}} set kafka_topic = 'other' where {AT.format(0, '= 8')}")
-    topic.sql(f"update {{table}} set ingest_batch = null where {AT.format(2, '= 0')}")
+    change(
+        topic,
+        ("kafka_partition", "9", AT.format(0, "= 9")),
+        ("kafka_topic", "'other'", AT.format(0, "= 8")),
+        ("ingest_batch", "null", AT.format(2, "= 0")),
+    )
     result = ingest("verify", topic.name, "--json")
     assert (result.returncode, result.stderr) == (1, "")
     (document,) = json.loads(result.stdout)
@@ -203,3 +216,42 @@ def test_verify_compares_headers_that_the_client_lacks() -> None:
         {"key": "b", "value": None},
     ]
     assert headers_of(SimpleNamespace(headers=lambda: None)) == []
+
+
+@pytest.mark.slow
+def test_rows_of_records_that_compaction_removed_have_expired(
+    services: Settings, spark: SparkSession, declaration: Declaration
+) -> None:
+    compacted = TopicFixture(services, spark, declaration)
+    compacted.make_topic(1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
+    for key in (b"a", b"b", b"a"):
+        compacted.produce(b"x", 0, key=key)
+    compacted.land_well()
+    log = topic_log.TopicLog(compacted.settings, compacted.name, 10)
+    for _ in range(120):
+        # A segment is compacted once a record comes after it.
+        compacted.produce(b"x", 0, key=b"c")
+        [[*_, records]] = log.records(0, 0, 3)
+        if records["kafka_offset"].to_pylist() == [1, 2]:
+            break
+        time.sleep(0.5)
+    log.close()
+    report = compacted.verify()
+    assert (report.rows, report.expired, report.issues) == (3, 1, []), report
+
+
+@pytest.mark.slow
+def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(topic, 30)
+    topic.land_well()
+    topic.sql("delete from {table} where kafka_partition = 0 and kafka_offset in (3, 4)")
+    topic.sql("insert into {table} select * from {table} where kafka_partition = 2 and kafka_offset = 8")
+    one_pass = topic.verify()
+    assert one_pass.issue_count == 3
+    monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
+    monkeypatch.setattr(topic_log, "RECORDS_PER_CALL", 3)
+    assert topic.verify() == one_pass
+    monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
+    everything = topic.verify(Sample(100, 1))
+    # The gap lies across a chunk's end.
+    assert (everything.records, everything.issue_count) == (30, 4)
