@@ -117,12 +117,18 @@ class Run:
             self.readiness.issues += issues
             self.exported.warnings += warnings + unclassified_fields(self.catalog, self.project)
             self.readiness.reads = completeness.read_topics(self.settings, cursor, self.catalog, chosen, known)
+        # A topic that could not be landed is behind, or it has been landed since: the read knows.
+        self.readiness.checked = {"fields": None, "ingest": self.readiness.reads.keys(), **self.readiness.checked}
         return issues
 
     def record(self, weeks: Collection[IsoWeek]) -> None:
         """Record what is known of topics, and the issues, for a decision about some weeks."""
         decision.record_reads(self.catalog, self.readiness.reads, weeks)
-        decision.record_issues(self.catalog, self.readiness.found())
+        self._record_issues(weeks)
+
+    def _record_issues(self, weeks: Collection[IsoWeek]) -> None:
+        found, checked = self.readiness.found(), self.readiness.checked
+        self.readiness.in_every_week = decision.record_issues(self.catalog, found, checked, weeks)
 
     def publish_built(self) -> None:
         """Publish the weeks of all datasets, which are built, and with figures the older weeks that are due."""
@@ -164,6 +170,11 @@ class Run:
             due, versions, warnings = late.without_published(target, due, self.readiness.published)
             self.exported.published += versions
             self.exported.warnings += warnings
+        names = {name for names in due.values() for name in names}
+        self.readiness.checked["file"] = names
+        if with_build:
+            known = declared.load(self.project)
+            self.readiness.checked.setdefault("build", frozenset().union(*(known[name].lineage for name in names)))
         decided = self._decide(due)
         due = self._without_waiting(due, decided)
         if with_build:
@@ -185,12 +196,18 @@ class Run:
             raise failed[0][1]
         for withheld, _ in failed:
             self._refuse(withheld)
+        outcomes = {
+            target.address(f"{one.manifest.dataset}/{one.manifest.week}"): f"published v{one.manifest.version}"
+            for one in self.exported.published
+        }
+        outcomes |= {target.address(f"{one.dataset}/{one.week}"): one.reason for one in self.exported.withheld}
+        decision.log_outcomes(self.catalog, outcomes)
         self.exported.warnings += dict.fromkeys(text for one in decided.values() for text in one.warnings)
         self.exported.has_issues = bool(self.readiness.issues or self.readiness.in_week) or any(
             one.reasons for one in decided.values()
         )
         self.exported.warnings += self.readiness.without_dataset(declared.load(self.project).values())
-        decision.record_issues(self.catalog, self.readiness.found())
+        self._record_issues(due)
 
     def _decide(self, due: late.WeeksToExport) -> Decisions:
         """Record what is known, and return what dbt decides by it of due weeks."""
@@ -213,11 +230,11 @@ class Run:
 
         What the run is for does not wait: it is withheld.
         """
-        always = {issue.message for issue in self.readiness.issues}
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
         for week, names in due.items():
             for name in names:
-                if week not in self.weeks and not always.isdisjoint(reasons := decided[name, week].reasons):
+                reasons = decided[name, week].reasons
+                if week not in self.weeks and not self.readiness.in_every_week.isdisjoint(reasons):
                     waiting.setdefault((name, "; ".join(reasons)), []).append(week)
         self.exported.warnings += [
             f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"

@@ -148,13 +148,17 @@ decided as (
 
 ),
 
--- the newest version that readers have; a withdrawal has a row of its own
-published as (
+-- what an export root has of a week: the versions that readers have, without those that have a
+-- row of their withdrawal, or what stops it, by <export root>/<dataset>/<week>
+of_roots as (
 
     select
+        rtrim('/', versions.export_root) as export_root,
         versions.dataset as dataset_name,
         versions.week as week_label,
-        max(versions.version) as published_version
+        versions.version as published_version,
+        null as skipped,
+        null as held
     from outbox as versions
     left anti join outbox as withdrawn
         on
@@ -164,23 +168,26 @@ published as (
             and versions.week = withdrawn.week
             and versions.version = withdrawn.version
     where versions.kind = 'version'
-    group by versions.dataset, versions.week
-
-),
-
--- what stops a week, by <export root>/<dataset>/<week>
-stops as (
-
-    select
-        split(address, '/') as address,
-        skipped,
-        null as held
-    from exported_figures
 
     union all
 
     select
-        split(address, '/') as address,
+        substring_index(address, '/', size(split(address, '/')) - 2) as export_root,
+        element_at(split(address, '/'), -2) as dataset_name,
+        element_at(split(address, '/'), -1) as week_label,
+        null as published_version,
+        skipped,
+        null as held
+    from exported_figures
+    where skipped is not null
+
+    union all
+
+    select
+        substring_index(address, '/', size(split(address, '/')) - 2) as export_root,
+        element_at(split(address, '/'), -2) as dataset_name,
+        element_at(split(address, '/'), -1) as week_label,
+        null as published_version,
         null as skipped,
         concat(left(sha256, 12), ': ', reason) as held
     from holds
@@ -188,15 +195,17 @@ stops as (
 
 ),
 
-stopped as (
+exported as (
 
     select
-        element_at(address, -2) as dataset_name,
-        element_at(address, -1) as week_label,
+        export_root,
+        dataset_name,
+        week_label,
+        max(published_version) as published_version,
         max(skipped) as skipped,
         max(held) as held
-    from stops
-    group by element_at(address, -2), element_at(address, -1)
+    from of_roots
+    group by export_root, dataset_name, week_label
 
 ),
 
@@ -204,34 +213,34 @@ final as (
 
     select
         -- keys
-        concat_ws('/', decided.dataset_name, decided.week_label) as export_week_id,
+        concat_ws(
+            '/', exported.export_root, decided.dataset_name, decided.week_label
+        ) as export_week_id,
+        exported.export_root,
         decided.dataset_name,
         decided.week_label,
 
         -- decision
         case
             when size(decided.reasons) > 0 then 'withhold'
-            when stopped.skipped is not null then 'skipped'
-            when published.published_version is not null then 'published'
+            when exported.skipped is not null then 'skipped'
+            when exported.held is not null then 'held'
+            when exported.published_version is not null then 'published'
             else 'publish'
         end as verdict,
         decided.reasons,
         decided.warnings,
 
         -- what has become of it
-        published.published_version,
-        stopped.skipped,
-        stopped.held
+        exported.published_version,
+        exported.skipped,
+        exported.held
 
     from decided
-    left join published
+    left join exported
         on
-            decided.dataset_name = published.dataset_name
-            and decided.week_label = published.week_label
-    left join stopped
-        on
-            decided.dataset_name = stopped.dataset_name
-            and decided.week_label = stopped.week_label
+            decided.dataset_name = exported.dataset_name
+            and decided.week_label = exported.week_label
 
 )
 

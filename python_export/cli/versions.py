@@ -30,7 +30,7 @@ from python_export.publishing.versions import remove_version, rewrite
 from python_export.readiness import decision
 from python_export.variables import Channels
 
-GONE = "it was published, and is missing; if it was deleted on purpose, delete its row of ops.export_outbox"
+MISSING_VERSION = "it was published, and is missing; if it was deleted on purpose, delete its row of ops.export_outbox"
 Version = Annotated[str, typer.Option(help="The version, for instance v1.")]
 
 
@@ -61,7 +61,7 @@ def verify(
     if missing or not there:
         what = "".join(f" of {text}" for text in (", ".join(missing), week) if text)
         raise UserError(f"Nothing{what} is published under {target.address('')}", "See `lakehouse export list`")
-    results = [CheckResult(path, (GONE,)) for path in gone]
+    results = [CheckResult(path, (MISSING_VERSION,)) for path in gone]
     for path in chosen:
         with tempfile.TemporaryDirectory(prefix="lakehouse-verify-") as scratch:
             results.append(audit(target, catalog, path, Path(scratch)))

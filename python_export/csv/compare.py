@@ -1,6 +1,6 @@
 """Compares a written CSV with the Iceberg table, row by row, before anyone may see it.
 
-It shares no code with the writer: pyarrow parses the file, PyIceberg reads the table, and the text that each cell must
+It imports nothing of the writer: pyarrow parses the file and reads those of the table, and the text that each cell must
 have is derived here a second time, formula guard included, by Arrow's functions. DuckDB, which never sees the file or
 the table, sorts and compares what they yield, because it alone spills what outgrows memory. A row is compared by a hash
 of all its cells, which are not kept; a file that differs is read again, cell by cell, to report how.

@@ -23,15 +23,15 @@ from python_export.csv.snapshot_rows import load_table, row_hash
 from python_export.csv.write import cell_text
 from python_export.datasets.snapshot import Source
 
-ALONE = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
+WHOLE_WORD = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"
 DIGITS = "(?:([0-9]{13,19})|[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})"
 # All of a cell, also with one character between two; DuckDB, which cannot look ahead, finds whether there is one.
 CARD = re.compile(f"(?<![0-9A-Za-z]){DIGITS}(?![0-9A-Za-z])")
 PATTERNS = {
     "email": r"[^\s@,;<>]+@[^\s@,;<>]+\.[A-Za-z]{2,}",
-    "phone": ALONE.format(r"\+[0-9](?:[ ()./-]{0,2}[0-9]){8,14}"),
+    "phone": WHOLE_WORD.format(r"\+[0-9](?:[ ()./-]{0,2}[0-9]){8,14}"),
     "run": "[0-9][0-9 -]{11,}[0-9]",
-    "card": ALONE.format(DIGITS),
+    "card": WHOLE_WORD.format(DIGITS),
     "number": "^ *([0-9]{9,19})(?:[.]0+)? *$",
 }
 # A case, because DuckDB evaluates both sides of an `and`: most cells need no more than the cheap condition.

@@ -88,7 +88,7 @@ def k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | No
     persons = [f"nullif(count(distinct {name(column)}), 0)" for column in source.dataset.persons if column in names]
     if not quasi or not persons:
         return None
-    # Of several columns of persons the one with the fewest; a row without a person singles out none.
+    # The column with the fewest persons decides; a row without a person singles out none.
     fewest = persons[0] if len(persons) == 1 else f"least({', '.join(persons)})"
     groups = f"select {fewest} as persons from snapshot_rows group by {', '.join(map(name, quasi))}"
     smallest: int | None = one_row(database, f"select min(persons) from ({groups})")[0]

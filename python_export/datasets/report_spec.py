@@ -8,11 +8,11 @@ from pydantic.dataclasses import dataclass
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest
 
-KNOWN = ConfigDict(extra="forbid")
+NO_OTHER_KEYS = ConfigDict(extra="forbid")
 Declared = TypeVar("Declared")
 
 
-@dataclass(frozen=True, kw_only=True, config=KNOWN)
+@dataclass(frozen=True, kw_only=True, config=NO_OTHER_KEYS)
 class Headline:
     """A figure at the top of the report, what its readers call it, and its position among those of all datasets."""
 
@@ -21,7 +21,7 @@ class Headline:
     label: str
 
 
-@dataclass(frozen=True, kw_only=True, config=KNOWN)
+@dataclass(frozen=True, kw_only=True, config=NO_OTHER_KEYS)
 class Chart:
     """The totals `of` a column `by` the values of another, over some weeks, and what readers call them."""
 
@@ -33,7 +33,7 @@ class Chart:
     empty: str
 
 
-@dataclass(frozen=True, kw_only=True, config=KNOWN)
+@dataclass(frozen=True, kw_only=True, config=NO_OTHER_KEYS)
 class Ranked:
     """A column of a ranking and what readers call it.
 
@@ -47,7 +47,7 @@ class Ranked:
     prefix: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, config=KNOWN)
+@dataclass(frozen=True, kw_only=True, config=NO_OTHER_KEYS)
 class Ranking:
     """The rows of the file that have most in the column `by`, some of their columns, and what readers call them.
 
@@ -67,7 +67,7 @@ class Ranking:
         return self.key or self.columns[0].column
 
 
-@dataclass(frozen=True, kw_only=True, config=KNOWN)
+@dataclass(frozen=True, kw_only=True, config=NO_OTHER_KEYS)
 class ReportSpec:
     """`measures` are the columns whose sum over a file means something; a sum of prices or numbers does not."""
 
@@ -77,7 +77,7 @@ class ReportSpec:
     ranking: Ranking | None = None
 
 
-@dataclass(frozen=True, kw_only=True, config=KNOWN)
+@dataclass(frozen=True, kw_only=True, config=NO_OTHER_KEYS)
 class Excluded:
     """Rows that files exclude, as a model declares in config.meta.excluded: their label and position in the report.
 

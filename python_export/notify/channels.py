@@ -16,7 +16,7 @@ from python_export.variables import Smtp, Webhook
 TIMEOUT = 20.0
 # SMTP codes from 400 on ask to try later, from 500 on they refuse; HTTP codes that ask to try later, but for 5xx.
 TEMPORARY_FROM, PERMANENT_FROM = 400, 500
-TRY_AGAIN = {408, 425, 429}
+RETRIED_CODES = {408, 425, 429}
 
 
 class TemporaryError(UserError):
@@ -90,6 +90,6 @@ def post(webhook: Webhook, key: str, body: Mapping[str, Any]) -> None:
         return
     message = f"The webhook at {webhook.origin} answered {response.status_code}"
     remedy = "Check LAKEHOUSE_WEBHOOK_URL and LAKEHOUSE_WEBHOOK_TOKEN"
-    if response.status_code in TRY_AGAIN or response.is_server_error:
+    if response.status_code in RETRIED_CODES or response.is_server_error:
         raise TemporaryError(message, remedy)
     raise UserError(message, remedy)

@@ -38,7 +38,7 @@ from python_export.publishing.target import Target, is_announced, open_target
 from python_export.variables import Channels
 
 # What an operator runs in SQL, where a channel is gone for good.
-GIVE_UP = "update ops.export_outbox set {0} = 'no channel' where {0} = 'pending'"
+REMEDY = "update ops.export_outbox set {0} = 'no channel' where {0} = 'pending'"
 # What a server refuses for longer, as by greylisting, is the next run's.
 RETRIED_SECONDS = 120.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
@@ -204,7 +204,7 @@ def _deliver(
         configured = getattr(channels, field)
         if rows and not configured:
             waiting = f"{len(rows)} messages wait for a {channel} that is no longer configured"
-            errors[waiting] = UserError(waiting, f"Configure it, or give them up: `{GIVE_UP.format(channel)}`")
+            errors[waiting] = UserError(waiting, f"Configure it, or give them up: `{REMEDY.format(channel)}`")
             continue
         for entries, send in messages.SENT_BY[channel](configured, target, by_key, rows):
             require()

@@ -40,9 +40,9 @@ TEMPLATES.filters |= {
     "share": lambda value, of: round(float(value) / float(of) * 100, 2) if of else 0,
 }
 # What LAKEHOUSE_ALERT_TO gets, each kind in a mail without others.
-FOR_OPERATORS = (outbox.ALERT, outbox.ALARM)
+OPERATOR_KINDS = (outbox.ALERT, outbox.ALARM)
 # What a webhook gets of a manifest.
-IN_WEBHOOK = (
+WEBHOOK_FIELDS = (
     *("dataset", "version", "delivery", "supersedes"),
     *("rows", "control_totals", "bytes", "sha256", "created_at"),
 )
@@ -155,7 +155,7 @@ def _by_week(pending: Iterable[Entry], single: Collection[str] = ()) -> Iterator
     """Yield pending rows in groups: by week, alerts and alarms by kind, each row of a `single` kind alone."""
 
     def key(entry: Entry) -> tuple[str, str, str]:
-        kind = entry.kind if entry.kind in FOR_OPERATORS else ""
+        kind = entry.kind if entry.kind in OPERATOR_KINDS else ""
         return entry.week or "", kind, entry.idempotency_key if kind in single else ""
 
     return (list(group) for _, group in groupby(sorted(pending, key=key), key))
@@ -169,7 +169,7 @@ def mails(smtp: Smtp, target: Target | None, by_key: Announcements, pending: lis
 
 def _mail(smtp: Smtp, target: Target | None, by_key: Announcements, entries: list[Entry]) -> EmailMessage:
     week, kind = IsoWeek.parse(entries[0].week or ""), entries[0].kind
-    is_alert = kind in FOR_OPERATORS
+    is_alert = kind in OPERATOR_KINDS
     versions = [by_key[entry.idempotency_key] for entry in entries if entry.kind == outbox.VERSION]
     others = [entry for entry in entries if entry.kind != outbox.VERSION]
     others.sort(key=lambda entry: (entry.kind != outbox.WITHDRAWN, entry.dataset is None, entry.error or ""))
@@ -221,8 +221,8 @@ def _summary(versions: list[Announcement], others: list[Entry]) -> str:
 
 def calls(webhook: Webhook, target: Target | None, by_key: Announcements, pending: list[Entry]) -> Messages:
     """Yield a call per week of what is pending, and one per alert and alarm. An alert needs no target."""
-    for entries in _by_week(pending, single=FOR_OPERATORS):
-        if target is None or entries[0].kind in FOR_OPERATORS:
+    for entries in _by_week(pending, single=OPERATOR_KINDS):
+        if target is None or entries[0].kind in OPERATOR_KINDS:
             key, body = entries[0].idempotency_key, _line(entries[0])
         else:
             key, body = _id(entries), _delivery(target, by_key, entries)
@@ -247,7 +247,7 @@ def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> di
         if entry.kind == outbox.VERSION:
             announcement = by_key[entry.idempotency_key]
             manifest = announcement.manifest
-            facts = {name: getattr(manifest, name) for name in IN_WEBHOOK} | {"news": announcement.changes}
+            facts = {name: getattr(manifest, name) for name in WEBHOOK_FIELDS} | {"news": announcement.changes}
             files = [asdict(file) | _links(target, f"{manifest.path}/{file.file}") for file in manifest.files]
             bodies["versions"].append(facts | _links(target, f"{manifest.path}/{manifest.file}") | {"files": files})
         elif entry.kind == outbox.WITHDRAWN:

@@ -27,7 +27,7 @@ ANNOUNCED_WITHIN = timedelta(days=30)
 Channel = Literal["mail", "webhook"]
 # Each has a column of the outbox by its name, and this field of Channels.
 CHANNELS: dict[Channel, str] = {"mail": "smtp", "webhook": "webhook"}
-MOVING = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
+MOVING_NUMBER = re.compile(r"(?<![\w.])\d[\d,.:-]*(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def record_notices(
     """
     now, root, checked = datetime.now(UTC), f"{NOTICE}/{root_id(target)}/", {*weeks}
     by_name = {
-        f"{root}{notice.week}/{hashlib.sha256(MOVING.sub('', notice.text).encode()).hexdigest()[:16]}": notice
+        f"{root}{notice.week}/{hashlib.sha256(MOVING_NUMBER.sub('', notice.text).encode()).hexdigest()[:16]}": notice
         for notice in notices
     }
 

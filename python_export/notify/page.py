@@ -123,7 +123,7 @@ def write(
     manifest = project.manifest() if project.manifest_path.is_file() else DbtManifest()
     # The datasets of this root's audience.
     datasets = declared.load(project) if manifest.nodes else {}
-    # Of all weeks, so once.
+    # The counts are of all weeks, so they are read once.
     with thrift.connect(settings) as cursor:
         counts = {label: _count(cursor, sql) for label, sql in excluded_queries(manifest).items()}
     excluded = {label: count for label, count in counts.items() if count is not None}

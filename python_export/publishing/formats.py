@@ -50,7 +50,7 @@ def write(
     require(formats)
     rows: dict[Path, int] = {}
     with reading(scratch, f"{manifest.path} cannot be written in other formats", ROOM) as database:
-        # Of several threads the first one to end would decide what is where.
+        # Several threads: the first one to end would decide what is where.
         database.execute("set threads = 1")
         for form in formats:
             file = csv.with_name(f"{PurePosixPath(manifest.file).stem}.{form}")

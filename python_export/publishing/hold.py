@@ -51,7 +51,7 @@ def far_off(draft: Manifest, before: Iterable[Manifest], factors: Mapping[str, D
             raise UserError(f"The hold of {draft.dataset} names {name}, not a numeric column", "Correct its yml")
         value, *known = (Decimal(of_week[name]) for of_week in figures if name in of_week)
         if len(known) >= FEWEST and (middle := median(known)):
-            # Of a negative median the quotient is the greater one.
+            # The quotient of a negative median is the greater one.
             low, high = sorted((middle / factor, middle * factor))
             if not low <= value <= high:
                 now, least, most, usual = (f"{round(float(one), 2):,.15g}" for one in (value, low, high, middle))

@@ -37,8 +37,8 @@ TABLE = SmallTable("ops.exported_figures", ExportedWeek)
 
 Figures = dict[tuple[str, str], str]
 WeeksToExport = dict[IsoWeek, list[str]]
-# Of a week without rows.
-NONE = "{}"
+# The figures of a week without rows.
+NO_ROWS = "{}"
 ONCE = "once/"
 
 
@@ -84,7 +84,7 @@ def weeks_to_export(
             if row and row.skipped:
                 continue
             if (name, str(week)) in published:
-                if name not in once and _differ(figures, now.get((name, str(week)), NONE)):
+                if name not in once and _differ(figures, now.get((name, str(week)), NO_ROWS)):
                     to_restate.setdefault(week, []).append(name)
             elif figures is None and week <= until:
                 missing.setdefault(week, []).append(name)
@@ -157,7 +157,7 @@ def record_figures(
 
     An expired week without figures would be due again.
     """
-    new = _rows({_address(target, dataset, week): now.get((dataset, week), NONE) for dataset, week in weeks})
+    new = _rows({_address(target, dataset, week): now.get((dataset, week), NO_ROWS) for dataset, week in weeks})
 
     def record(before: dict[str, ExportedWeek]) -> dict[str, ExportedWeek]:
         unchanged = {key: row for key, row in before.items() if are_expired and row.figures is not None}

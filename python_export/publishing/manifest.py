@@ -120,7 +120,7 @@ class Manifest:
     dead_letters: int | None = None
     source_table: Annotated[str, StringConstraints(pattern=r"^[^.]+\.[^.]+\.[^.]+$")]
     source_snapshot_id: Annotated[str, StringConstraints(pattern=r"^\d+$")]
-    # Of the tables that the source was built from, by name.
+    # The snapshots of the tables that the source was built from, by name.
     source_snapshots: dict[str, str] | None = None
     # The source's column that has the label of the week; None if it held this week alone.
     week_column: str | None = None

@@ -22,7 +22,7 @@ from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source
 from python_export.publishing import formats
 from python_export.publishing.difference import ComparisonError, difference
-from python_export.publishing.layout import CHANGES, LATEST, MANIFEST
+from python_export.publishing.layout import CHANGES, LATEST, MANIFEST, upload_folder
 from python_export.publishing.manifest import (
     FORMULA_GUARD,
     DamagedManifestError,
@@ -97,24 +97,22 @@ def publish(
         draft,
         version=version,
         supersedes=supersedes,
-        file=f"{target.folder()}{draft.dataset}_{draft.week}_v{version}.csv",
+        file=f"{upload_folder()}/{draft.dataset}_{draft.week}_v{version}.csv",
         bytes=staged.stat().st_size,
     )
     if versions:
         manifest = _with_difference(target, before, manifest, staged, scratch)
     if draft.restated:
         manifest = replace(manifest, reason=f"restated, {manifest.reason}: {draft.restated}")
-    directory = staged.parent
-    file = directory / manifest.file
+    file = staged.parent / manifest.file
     file.parent.mkdir(exist_ok=True)
     staged.rename(file)
     manifest = replace(manifest, files=formats.write(file, manifest, other_formats, scratch))
     described = _complete(described, manifest)
     file.with_name(dictionary.FILE).write_text(dictionary.text(described, manifest.k_anonymity))
-    (directory / MANIFEST).write_text(manifest.text())
     tag_snapshot(manifest)
     try:
-        target.add(directory, manifest.path)
+        target.add(file.parent, manifest.path, manifest.text().encode())
     except FileExistsError:
         first = newest(target, draft.dataset, draft.week)
         if first and first.sha256 == sha256:

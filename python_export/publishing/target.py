@@ -1,157 +1,145 @@
-"""Where versions go: a local directory, or a prefix of an S3 bucket. Readers see a version as a whole or not at all.
+"""An export root in a directory or a bucket. Readers see a version as a whole or not at all.
 
-Paths are relative to the export root, `order_lines/2026-W46/v1` for instance. Locally a version is committed by the
-rename of its directory, on S3 by its manifest. Of two writers of one version the second gets a FileExistsError.
+Paths are relative to the root, `order_lines/2026-W46/v1` for instance. The files of a version are in a folder of their
+upload, so that no other upload is in their way. The manifest, which names them, is written last and only if it is
+missing: that commits the version. Of two writers of one version the second gets a FileExistsError.
 """
 
-import errno
 import hashlib
+import json
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.locks.lock import lock
-from python_common.private_files import for_readers, sync, write
-from python_export.publishing.layout import FEED, INDEX, UNFINISHED, VERSION, Layout
-from python_export.publishing.s3_target import S3Target
-
-# The staging area of a root that readers may enter, unlike this.
-STAGING = ".staging"
+from python_common.private_files import for_readers
+from python_export.publishing.bucket import Bucket
+from python_export.publishing.directory import STAGING, Directory
+from python_export.publishing.layout import ABANDONED_AFTER, CONDITIONAL, MANIFEST, REPORTS, UPLOAD, VERSION
 
 
 @dataclass(frozen=True)
-class LocalTarget(Layout):
-    """A directory."""
+class Target:
+    """An export root in a store; `url` is where it is on the web."""
 
-    root: Path
+    store: Directory | Bucket
     url: str = ""
 
     @property
     def staging(self) -> Path:
-        """A directory next to the versions, for a rename works within one file system."""
-        return self.root / STAGING
+        """The directory in which a run writes what it will publish."""
+        return self.store.staging
 
     def address(self, path: str) -> str:
-        """Return where people find a path."""
-        return str(self.root / path)
+        """Return where people find a path: a local path, or an s3:// URL."""
+        return self.store.address(path)
+
+    def link(self, path: str) -> str | None:
+        """Return the web address of a path, or None if the root has none."""
+        return f"{self.url.rstrip('/')}/{quote(path)}" if self.url else None
 
     def versions(self, under: str = "") -> list[str]:
-        """Return the versions that readers see, or those under `<dataset>/`.
+        """Return the versions that have a manifest, or those under `<dataset>/`.
 
         Files that others keep under the root are not versions.
         """
-        # What other runs have in staging may vanish under a walk.
-        names = (str(path.relative_to(self.root)) for path in self.root.glob(f"{under or '[!.]*/'}*/v*"))
-        return [name for name in names if VERSION.fullmatch(name)]
+        manifests = self.store.listed(under, f"{'' if under else '*/'}*/v*/{MANIFEST}")
+        folders = [path.rpartition("/")[0] for path, _ in manifests]
+        return [folder for folder in folders if VERSION.fullmatch(folder)]
 
     def files(self, path: str) -> list[str]:
-        """Return the files of a version, or of another directory."""
-        return [str(file.relative_to(self.root)) for file in (self.root / path).glob("*")]
+        """Return the files of a version, of any upload, or those of another folder."""
+        return [file for file, _ in self.store.listed(f"{path}/", "*", "*/*")]
 
     def read(self, path: str) -> bytes:
         """Return the content of a file; FileNotFoundError if it is missing."""
-        return (self.root / path).read_bytes()
+        return self.store.read(path)
 
     def fetch(self, path: str, scratch: Path) -> Path:
-        """Return the file itself, not a copy; FileNotFoundError if it is missing."""
-        if not (self.root / path).is_file():
-            raise FileNotFoundError(self.root / path)
-        return self.root / path
+        """Return a file, or its copy in `scratch`; FileNotFoundError if it is missing."""
+        return self.store.fetch(path, scratch)
 
     def put(self, path: str, content: bytes) -> None:
         """Write a file, in the place of one that is there."""
-        file = self.root / path
-        self._open(file.parent)
-        with self._unlocked(file.parent) as is_version:
-            write(file, content, for_readers(0o444 if is_version else 0o666))
+        self.store.put(path, content)
 
     def delete(self, path: str) -> None:
         """Delete a file, if it is there."""
-        file = self.root / path
-        with self._unlocked(file.parent):
-            file.unlink(missing_ok=True)
+        self.store.delete(path)
 
-    def folder(self) -> str:
-        """Return the empty string: a version is renamed as a whole, so its files need no separate folder."""
-        return ""
+    def add(self, folder: Path, path: str, manifest: bytes) -> None:
+        """Upload the files of a folder, which may be moved, then write the manifest of their version.
 
-    def add(self, directory: Path, path: str) -> None:
-        """Rename the directory into place, synced and read-only; FileExistsError if there is a version."""
-        destination = self.root / path
-        # Before the rename: a process that dies after it must leave a version that readers can open.
-        directory.chmod(for_readers(0o755))
-        for file in directory.iterdir():
-            file.chmod(for_readers(0o444))
-            sync(file)
-        sync(directory)
-        self._open(destination.parent)
+        Raises:
+            FileExistsError: there is another manifest; the files are deleted again.
+            UserError: the store cannot refuse to write a file again.
+        """
+        self._require_conditional_writes()
+        self.store.upload(folder, f"{path}/{folder.name}")
         try:
-            directory.rename(destination)
-        except OSError as error:
-            # A directory takes the place of an empty one at most.
-            raise FileExistsError(destination) if error.errno == errno.ENOTEMPTY else error from None
-        # Not before: a directory that must not be written cannot be moved either.
-        destination.chmod(for_readers(0o555))
-        for parent in (destination.parent, destination.parent.parent, self.root):
-            sync(parent)
+            self.store.create(f"{path}/{MANIFEST}", manifest)
+        except FileExistsError:
+            # The answer to a write may have been lost: boto3, or NFS, has then asked again, and met what it wrote.
+            if self.read(f"{path}/{MANIFEST}") == manifest:
+                return
+            for file in self.files(f"{path}/{folder.name}"):
+                self.delete(file)
+            raise
 
     def remove(self, path: str) -> None:
-        """Delete a version: by a rename to staging, so that readers find all of it or nothing."""
-        directory = self.root / path
-        self.staging.mkdir(parents=True, exist_ok=True)
-        removed = self.staging / uuid.uuid4().hex
-        # A directory that must not be written cannot be moved.
-        directory.chmod(0o755)
-        directory.rename(removed)
-        shutil.rmtree(removed)
-        with suppress(OSError):  # its week has other versions
-            directory.parent.rmdir()
+        """Delete a version: its manifest first, because without it readers find no version.
 
-    @contextmanager
-    def _unlocked(self, folder: Path) -> Iterator[bool]:
-        """Let the files of a folder be replaced and deleted, and yield whether it is a version, which is read-only."""
-        is_version = VERSION.fullmatch(str(folder.relative_to(self.root))) is not None
-        if is_version:
-            folder.chmod(for_readers(0o755))
-        yield is_version
-        if is_version:
-            sync(folder)
-            folder.chmod(for_readers(0o555))
+        Files beside the manifest, where releases before 0.7 had them in directories, go before it: nothing else would
+        find them after a removal that was cut off.
+        """
+        files = self.files(path)
+        for file in sorted(files, key=lambda file: (UPLOAD.fullmatch(file) is not None, file.endswith(f"/{MANIFEST}"))):
+            self.delete(file)
 
-    def _open(self, folder: Path) -> None:
-        """Make a folder that readers may enter, and all above it up to the root; repair one that a dead run left."""
-        above = [directory for directory in (folder, *folder.parents) if directory.is_relative_to(self.root)]
-        for directory in reversed(above):
-            # What is there may be a file: that is the error of the rename, not another export's version.
-            if is_new := not directory.exists():
-                directory.mkdir(parents=True, exist_ok=True)
-            # A root that was there before has the modes that its owner chose.
-            if is_new or (directory != self.root and directory.is_dir() and not directory.stat().st_mode & 0o077):
-                directory.chmod(for_readers(0o777))
+    def clean(self, datasets: Iterable[str], abandoned_after: timedelta = ABANDONED_AFTER) -> None:
+        """Delete the files of writers that died before they committed them, and nothing else."""
+        limit = datetime.now(UTC) - abandoned_after
+        folders = [f"{name}/" for name in (*datasets, REPORTS)]
+        for folder in folders:
+            uploads: dict[str, dict[str, list[tuple[str, datetime]]]] = {}
+            for path, written in self.store.listed(folder, "*/v*/*/*"):
+                if match := UPLOAD.fullmatch(path):
+                    uploads.setdefault(match["version"], {}).setdefault(match["folder"], []).append((path, written))
+            committed = {*self.versions(folder)}
+            for version, files in uploads.items():
+                # The usual version has one upload: its manifest is not read.
+                if version in committed and len(files) == 1:
+                    continue
+                try:
+                    named = str(json.loads(self.read(f"{version}/{MANIFEST}"))["file"]).partition("/")[0]
+                except FileNotFoundError:
+                    named = None
+                except (OSError, ValueError, LookupError, TypeError):
+                    # Its manifest is damaged, and its files must not follow it.
+                    continue
+                for path, written in chain(*(of_upload for upload, of_upload in files.items() if upload != named)):
+                    if written <= limit:
+                        self.delete(path)
+        self.store.delete_unfinished(folders, limit)
 
-    def _clean(self, folders: list[str], limit: datetime) -> None:
-        for version in (self.root / path for folder in folders for path in self.versions(folder)):
-            # Its writer died before it could forbid to write it.
-            if version.stat().st_mode & 0o200:
-                version.chmod(for_readers(0o555))
-        patterns = [*(f"{folder}.*" for folder in folders), f".{FEED}.*", f".{INDEX}.*"]
-        for file in chain.from_iterable(map(self.root.glob, patterns)):
-            # Its writer may rename it at any time.
-            with suppress(FileNotFoundError):
-                if UNFINISHED.fullmatch(file.name) and file.stat().st_mtime <= limit.timestamp():
-                    file.unlink()
-
-
-# What both have is their interface.
-Target = LocalTarget | S3Target
+    def _require_conditional_writes(self) -> None:
+        """Raise a UserError if the store would let one writer replace the version of another."""
+        with suppress(FileExistsError):
+            # The first one ever is right to be taken.
+            for _ in range(2):
+                self.store.create(CONDITIONAL, b"")
+            raise UserError(
+                f"The store of {self.address('')} ignores If-None-Match: an export could replace a version of another",
+                "Publish to a store with conditional writes, or to a directory",
+            )
 
 
 def open_target(settings: Settings) -> Target:
@@ -162,13 +150,13 @@ def open_target(settings: Settings) -> Target:
     """
     root = settings.needed("export_root")
     if "://" not in root:
-        return LocalTarget(Path(root).absolute(), settings.export_url)
+        return Target(Directory(Path(root).absolute()), settings.export_url)
     url = urlsplit(root)
     if url.scheme != "s3" or not url.netloc:
         raise UserError(
             f"LAKEHOUSE_EXPORT_ROOT is {root}", "Give a local directory or an address like s3://bucket/prefix"
         )
-    return S3Target.at(url, settings.export_staging, settings.export_url)
+    return Target(Bucket.at(url, settings.export_staging), settings.export_url)
 
 
 @contextmanager
@@ -222,7 +210,8 @@ def digest(file: Path) -> str:
 
 def root_id(target: Target) -> str:
     """Return a short name of an export root, for keys and tags; of a directory the same by every path to it."""
-    address = str(target.root.resolve()) if isinstance(target, LocalTarget) else target.address("").rstrip("/")
+    store = target.store
+    address = str(store.root.resolve()) if isinstance(store, Directory) else store.address("").rstrip("/")
     return hashlib.sha256(address.encode()).hexdigest()[:8]
 
 

@@ -20,7 +20,7 @@ from python_ingest.bronze.positions import unread_partitions
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.
 FUTURE_TOLERANCE = "interval 1 hour"
-# Of an erased record nothing is left but that it was decoded, and when it was stamped.
+# An erased record keeps only that it was decoded, and when it was stamped.
 IS_ERASED = "startswith(decode_error, 'erased: ')"
 BROKER_SECONDS = 10.0
 # A topic whose producer sends at least daily has sent something by then; others declare `config.meta.kafka.silence`.

@@ -15,12 +15,13 @@ from pyiceberg.types import (
     ListType,
     LongType,
     NestedField,
+    StringType,
     StructType,
     TimestamptzType,
 )
 
 from python_common.catalog.small_table import SmallTable
-from python_common.errors import Issue, UserError
+from python_common.errors import Issue, Kind, UserError
 from python_common.spark import spark_sql
 from python_common.weeks import IsoWeek
 
@@ -73,12 +74,23 @@ class TopicRead:
 
 @dataclass(frozen=True)
 class FoundIssue:
-    """An issue of a run."""
+    """An issue that a check has found, until the same check asks again."""
 
-    issue_id: Annotated[str, "time of the run and number of the issue"]
+    issue_id: Annotated[str, "when it was found, and a number"]
     origin: Annotated[str, "topic, dataset or unique id of a dbt node that is not to be trusted"]
     week_label: Annotated[str | None, "the week that it counts for; null for every week"]
     message: Annotated[str, "what is wrong, without data"]
+    kind: Annotated[Kind | None, "the check that found it", StringType()] = None
+
+
+@dataclass(frozen=True)
+class LoggedDecision:
+    """What was decided of a week of a dataset in an export root, where it was not the same as before."""
+
+    decision_id: Annotated[str, "when it was decided, and of what: <time>/<export root>/<dataset>/<week>"]
+    address: Annotated[str, "<export root>/<dataset>/<week>"]
+    decided_at: Annotated[datetime, "when it was decided"]
+    outcome: Annotated[str, "the version that readers have, or why the week is withheld, without data"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,7 @@ class Decision:
 
 Decisions = dict[tuple[str, IsoWeek], Decision]
 READS, ISSUES = SmallTable("ops.topic_reads", TopicRead), SmallTable("ops.issues", FoundIssue)
+LOG = SmallTable("ops.export_decisions", LoggedDecision)
 
 
 def record_reads(catalog: Catalog, reads: Mapping[str, TopicRead], weeks: Collection[IsoWeek]) -> None:
@@ -99,14 +112,48 @@ def record_reads(catalog: Catalog, reads: Mapping[str, TopicRead], weeks: Collec
     READS.change(catalog, lambda before: {**before, **new})
 
 
-def record_issues(catalog: Catalog, found: Collection[tuple[IsoWeek | None, Issue]]) -> None:
-    """Record the issues of a run, each of one week or of all, in the place of those of the run before."""
-    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    rows = [
-        FoundIssue(f"{at}/{number:04}", issue.object, str(week) if week else None, issue.message)
+def record_issues(
+    catalog: Catalog,
+    found: Collection[tuple[IsoWeek | None, Issue]],
+    checked: Mapping[Kind, Collection[str] | None],
+    weeks: Collection[IsoWeek],
+) -> set[str]:
+    """Record issues, each of one week or of all, and return what is wrong in every week.
+
+    They take the place of those that the same checks have found before: `checked` has by kind the objects that were
+    asked about, None for all. An issue of one week stays unless that is among `weeks`.
+    """
+    at, labels = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", {*map(str, weeks)}
+    new = [
+        FoundIssue(f"{at}/{number:04}", issue.object, str(week) if week else None, issue.message, issue.kind)
         for number, (week, issue) in enumerate(dict.fromkeys(found))
     ]
-    ISSUES.change(catalog, lambda _: {row.issue_id: row for row in rows})
+
+    def is_over(row: FoundIssue) -> bool:
+        objects = checked.get(row.kind, ()) if row.kind else None
+        return (objects is None or row.origin in objects) and row.week_label in {None, *labels}
+
+    def recorded(rows: dict[str, FoundIssue]) -> dict[str, FoundIssue]:
+        return {key: row for key, row in rows.items() if not is_over(row)} | {row.issue_id: row for row in new}
+
+    rows = ISSUES.change(catalog, recorded).values()
+    return {row.message for row in rows if row.week_label is None}
+
+
+def log_outcomes(catalog: Catalog, outcomes: Mapping[str, str]) -> None:
+    """Add to the log what has become of weeks, by address, where it is not what the log has last."""
+    now = datetime.now(UTC)
+
+    def logged(rows: dict[str, LoggedDecision]) -> dict[str, LoggedDecision]:
+        last = {row.address: row.outcome for row in rows.values()}
+        new = [
+            LoggedDecision(f"{now:%Y-%m-%dT%H:%M:%S.%fZ}/{address}", address, now, outcome)
+            for address, outcome in outcomes.items()
+            if last.get(address) != outcome
+        ]
+        return rows | {row.decision_id: row for row in new}
+
+    LOG.change(catalog, logged)
 
 
 def drop_issues(catalog: Catalog, dataset: str, week: str) -> None:

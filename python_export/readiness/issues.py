@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from python_common.errors import Issue
+from python_common.errors import Issue, Kind
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset
 from python_export.readiness.decision import TopicRead
@@ -26,15 +26,18 @@ class Readiness:
     """What is known of the topics and of the build when files are about to be made.
 
     `reads` are from before the build, of the topics of the datasets and of their producers. `issues` count for every
-    week, those `in_week` for one; `refused` is what the checks of files have found. `published` are dataset and week of
-    what has its one version. `builds` are the ids of the run's builds: without any, tables may be of an earlier one.
-    `has_views` is whether the run has made the views that decide.
+    week, those `in_week` for one; `refused` is what the checks of files have found. `checked` are by kind the objects
+    whose earlier issues these replace, None for all; `in_every_week` is what is wrong in every week by these and by
+    earlier checks. `published` are dataset and week of what has its one version. `builds` are the ids of the run's
+    builds: without any, tables may be of an earlier one. `has_views` is whether the run has made the views that decide.
     """
 
     reads: dict[str, TopicRead] = field(default_factory=dict)
     issues: list[Issue] = field(default_factory=list)
     in_week: list[tuple[IsoWeek, Issue]] = field(default_factory=list)
     refused: list[tuple[IsoWeek, Issue]] = field(default_factory=list)
+    checked: dict[Kind, Collection[str] | None] = field(default_factory=dict)
+    in_every_week: set[str] = field(default_factory=set)
     published: Collection[tuple[str, str]] = ()
     builds: set[str] = field(default_factory=set)
     has_views: bool = False

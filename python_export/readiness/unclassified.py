@@ -44,5 +44,5 @@ def omitted_fields(catalog: Catalog, project: Project) -> tuple[list[Issue], lis
                     warnings.append(text)
                 else:
                     remedy = f"change the schema, or declare allow: [{path}] to publish without its values"
-                    issues.append(Issue(f"{text}; {remedy}", object=kafka["topic"]))
+                    issues.append(Issue(f"{text}; {remedy}", object=kafka["topic"], kind="fields"))
     return issues, warnings

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+import python_dbt.pii.check
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.output import AsJson, console, print_json
 from python_common.spark.java import executable
-from python_dbt.pii import check as pii_check
 from python_dbt.project import Project
 
 app = typer.Typer(no_args_is_help=True)
@@ -49,4 +49,4 @@ def pii(
 ) -> None:
     """Check that every field has a PII class, and prove that none leaves the restricted layers without its mask."""
     catalog = None if static else load_catalog(from_environment())
-    console.print(f"pii: {pii_check.check(catalog, target)} models followed, no leak")
+    console.print(f"pii: {python_dbt.pii.check.check(catalog, target)} models followed, no leak")

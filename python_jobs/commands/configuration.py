@@ -17,11 +17,16 @@ from python_common.log import run_module
 from python_export.variables import Channels, Choices
 
 PREFIX = "LAKEHOUSE_"
-# Of words behind the prefix. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, resembles none.
+# Words behind the prefix are as alike. `SERVICE_HOST`, which Kubernetes sets for a service named lakehouse, is not.
 ALIKE = 0.8
 PAGE = PROJECT_ROOT / "docs" / "configuration.md"
-# Variables of former releases that withheld files: to ignore them would publish more.
-REPLACED = {"LAKEHOUSE_EXPORT_MIN_PERSONS": "Give export models the test min_persons (docs/privacy.md), and unset it"}
+# Variables of former releases that withheld files, or kept a port closed: to ignore them would publish more.
+REPLACED = {
+    "LAKEHOUSE_EXPORT_MIN_PERSONS": "Give export models the test min_persons (docs/privacy.md), and unset it",
+    "LAKEHOUSE_EXPORT_GRACE": "Declare config.meta.kafka.silence of topics (docs/operations.md), and unset it",
+    "LAKEHOUSE_UNCLASSIFIED": "Run `lakehouse check pii` before `lakehouse weekly`, and unset it",
+    "LAKEHOUSE_THRIFT_BIND": "Set LAKEHOUSE_THRIFT_HOST where the server starts (docs/upgrading.md), and unset it",
+}
 BEGIN, END = "<!-- Made by python -m python_jobs.commands.configuration write, from here -->", "<!-- to here -->"
 
 
@@ -31,7 +36,7 @@ def variables() -> dict[str, FieldInfo]:
 
 
 def refuse_misspelled(env: Mapping[str, str]) -> None:
-    """Refuse an unknown variable with almost the name of a known one, and one that a test of dbt replaced.
+    """Refuse an unknown variable with almost the name of a known one, and one that something else replaced.
 
     It would have no effect, and files could go to the wrong readers. Other names with the prefix may be of other
     programs.

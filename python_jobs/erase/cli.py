@@ -14,8 +14,8 @@ from python_dbt.project import Project
 from python_export.cli.outcome import end, print_summary
 from python_export.notify.deliver import notify
 from python_ingest.maintenance.erase import Person, Record
+from python_jobs.erase import job
 from python_jobs.erase.job import Erasure, record_at
-from python_jobs.erase.job import again as erase_again
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -58,7 +58,7 @@ def erase(
     with step_within("erase"):
         project = Project(PROJECT_ROOT, env)
         if again:
-            exported = erase_again(settings, project, dry_run)
+            exported = job.again(settings, project, dry_run)
         else:
             exported = Erasure(settings, project, persons, records, published).run(dry_run)
     print_summary(exported)

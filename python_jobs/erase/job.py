@@ -40,9 +40,9 @@ from python_jobs import fork
 from python_jobs.erase import published
 
 # The locks and leases that an erasure holds.
-ALONE = ("weekly", "maintain")
+LEASES = ("weekly", "maintain")
 # States of a version.
-HELD, WITHDRAWN = "holds rows", "withdrawn"
+HOLDS_ROWS, WITHDRAWN = "holds rows", "withdrawn"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Erasure:
         with ExitStack() as stack:
             catalog = load_catalog(self.settings)
             require_views(catalog, self.settings)
-            leases = [stack.enter_context(alone(catalog, name, "erase")) for name in ALONE]
+            leases = [stack.enter_context(alone(catalog, name, "erase")) for name in LEASES]
 
             def require() -> None:
                 for lease in leases:
@@ -119,7 +119,7 @@ class Erasure:
         not_searched += fork.drop_all(self.settings)
         private_files.delete(landed_rows())
         receipt = before[-1] if not is_new else receipts.begin(key_file, self.persons, positions)
-        receipt.versions |= dict.fromkeys(versions, HELD)
+        receipt.versions |= dict.fromkeys(versions, HOLDS_ROWS)
         receipt.not_searched = not_searched
         receipt.save(catalog)
         if rows or receipt.tables:

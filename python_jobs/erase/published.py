@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from python_common import pii_key
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_common.text import AROUND, spellings
+from python_common.text import PADDING, spellings
 from python_dbt.manifest import DbtManifest
 from python_dbt.pii import masks
 from python_export.csv.csv_file import name, one_row, reading, rows_of
@@ -163,7 +163,7 @@ def _rows(target: Target, manifest: Manifest, hashes: str, persons: Collection[P
         if ids:
             conditions.append(f"coalesce(regexp_full_match({name(column)}, $ids{number}), false)")
             # As it is or behind the name of a channel; the guard against formulas may come before it.
-            parameters[f"ids{number}"] = f"{AROUND}'?(?:[a-z]+-)?(?:{'|'.join(map(re.escape, sorted(ids)))}){AROUND}"
+            parameters[f"ids{number}"] = f"{PADDING}'?(?:[a-z]+-)?(?:{'|'.join(map(re.escape, sorted(ids)))}){PADDING}"
     if not conditions:
         return 0
     with (

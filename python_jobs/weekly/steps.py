@@ -9,7 +9,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 from python_common.catalog.catalog import load_table
-from python_common.errors import Issue, UserError
+from python_common.errors import Issue, Kind, UserError
 from python_common.failure import to_user_error
 from python_common.log import log
 from python_common.spark.session import LazySparkSession
@@ -28,7 +28,7 @@ from python_ingest.maintenance.status import undecoded_keys
 from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Report, Sample
 
-# Of every topic all rows are counted, and the bytes and decoded columns of so many percent are compared.
+# All rows of every topic are counted, and the bytes and decoded columns of so many percent are compared.
 SAMPLE_PERCENT = 1.0
 WAIT_SECONDS = 30.0
 # The model of the checks, and its table.
@@ -47,11 +47,12 @@ def ingest(run: Run) -> str:
     failed = []
     for result in results:
         if result.error:
-            failed.append(Issue(f"{result.topic} could not be landed: {result.error.message}", object=result.topic))
+            reason = f"{result.topic} could not be landed: {result.error.message}"
+            failed.append(Issue(reason, object=result.topic, kind="ingest"))
         notes = [*result.notes, *([undecoded_keys(result.key_errors)] if result.key_errors else ())]
         run.exported.warnings += [f"{result.topic}: {note}" for note in notes]
     records, letters = sum(result.records for result in results), sum(result.dead_letters for result in results)
-    return _add(run, f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
+    return _add(run, "ingest", f"{records:,} new records of {len(results)} topics, {letters:,} dead letters", failed)
 
 
 def verify(run: Run) -> str:
@@ -64,14 +65,16 @@ def verify(run: Run) -> str:
         except Exception as error:  # of one topic; the others are verified all the same, and it is reported once
             if declaration.topic not in {issue.object for issue in run.readiness.issues}:
                 why = to_user_error(error, run.settings).message
-                differing.append(Issue(f"{declaration.topic} could not be verified: {why}", object=declaration.topic))
+                reason = f"{declaration.topic} could not be verified: {why}"
+                differing.append(Issue(reason, object=declaration.topic, kind="verify"))
             continue
         checked.append(report)
         if not report.good:
             first = report.error or f"{report.issue_count} issues, the first: {report.issues[0]}"
-            differing.append(Issue(f"{report.topic} differs from the broker: {first}", object=report.topic))
+            reason = f"{report.topic} differs from the broker: {first}"
+            differing.append(Issue(reason, object=report.topic, kind="verify"))
     rows, records = sum(report.rows for report in checked), sum(report.records for report in checked)
-    return _add(run, f"{rows:,} rows once each, {records:,} byte by byte", differing)
+    return _add(run, "verify", f"{rows:,} rows once each, {records:,} byte by byte", differing)
 
 
 def _verified(run: Run, topic: Declaration, sample: Sample) -> Report:
@@ -103,6 +106,7 @@ def build(run: Run) -> str:
     """Have dbt build and test everything."""
     failed = build_all(run.project, run.weeks, *(["--full-refresh"] if run.full_refresh else ()))
     run.readiness.has_views = not failed
+    run.readiness.checked["build"] = None
     run.readiness.builds.add(invocation(run.project))
     exports = {dataset.model for dataset in declared.load(run.project).values()}
     run.readiness.add(failed, exports, run.weeks)
@@ -125,13 +129,17 @@ def reconcile(run: Run) -> str:
     if not checks:
         raise UserError(f"{RECONCILED} is empty", "Run `dbt build`")
     differing = [
-        Issue(f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows", object=origin)
+        Issue(
+            f"{check['check_name']}: not so for {check['subject']}, by {check['difference']} rows",
+            object=origin,
+            kind="reconcile",
+        )
         for check in checks
         if check["difference"]
         for origin in declared.origins_of(run.project.manifest(), check["subject"])
     ]
     outcome = f"{len(differing)} with a difference" if differing else "no difference"
-    return _add(run, f"{len(checks)} checks, {outcome}", differing)
+    return _add(run, "reconcile", f"{len(checks)} checks, {outcome}", differing)
 
 
 def export(run: Run) -> str:
@@ -157,8 +165,9 @@ def notify_readers(run: Run) -> str:
     return "; ".join(error.message for error in undelivered) or "nothing pending"
 
 
-def _add(run: Run, note: str, issues: list[Issue]) -> str:
-    """Add what is wrong in every week, log it, and return the note."""
+def _add(run: Run, kind: Kind, note: str, issues: list[Issue]) -> str:
+    """Add what a check of everything has found, which counts for every week, log it, and return the note."""
+    run.readiness.checked[kind] = None
     run.readiness.issues += issues
     return _show(note, issues)
 

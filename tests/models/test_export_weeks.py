@@ -155,39 +155,36 @@ def test_without_the_broker_a_partition_before_the_end_suffices(stack: Settings,
     assert all("the broker is away" in row["watermark"] for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("newest", "counted", "watermark"),
-    [
-        ({}, 0, "has landed nothing"),
-        ({0: EPOCH}, 1, "has landed nothing that could be decoded"),
-        ({0: END - INSTANT, 1: END}, 1, f"at {END:%Y-%m-%d %H:%M:%S} UTC (partitions not read to their ends: 0, 2)"),
-    ],
-    ids=["empty", "dead letters alone", "unread"],
-)
-def test_watermark_says_how_far_a_topic_is(
-    stack: Settings, query: Query, newest: dict[int, datetime], counted: int, watermark: str
-) -> None:
-    weeks = [{"starts_at": WEEK.start, "records": counted, "dead_letters": 0}]
-    unread = frozenset({0, 1, 2}) if len(newest) > 1 else frozenset()
-    record(stack, read("one", newest, unread=unread, weeks=weeks))
-    assert [row["watermark"] for row in query("ops_topic_weeks")] == [f"one {watermark}"]
+def test_watermark_says_how_far_a_topic_is(stack: Settings, query: Query) -> None:
+    decoded, letters = ([{"starts_at": WEEK.start, "records": count, "dead_letters": 0}] for count in (1, 0))
+    unread = read("unread", {0: END - INSTANT, 1: END}, unread=frozenset({0, 1, 2}), weeks=decoded)
+    record(stack, read("empty", {}, weeks=letters), read("letters", {0: EPOCH}, weeks=decoded), unread)
+    assert {row["topic"]: row["watermark"] for row in query("ops_topic_weeks")} == {
+        "empty": "empty has landed nothing",
+        "letters": "letters has landed nothing that could be decoded",
+        "unread": f"unread at {END:%Y-%m-%d %H:%M:%S} UTC (partitions not read to their ends: 0, 2)",
+    }
 
 
-@pytest.mark.parametrize(("share", "count", "is_too_many"), [(0.05, 20, True), (0.29, 29, True), (0.3, 0, False)])
-def test_dead_letters_of_a_week_are_limited(
-    stack: Settings, query: Query, share: float, count: int, is_too_many: bool
-) -> None:
+def test_dead_letters_of_a_week_are_limited(stack: Settings, query: Query) -> None:
     weeks = [
         {"starts_at": WEEK.start, "records": 100, "dead_letters": 30},
         {"starts_at": WEEK.minus(1).start, "records": 1, "dead_letters": 0},
     ]
-    record(stack, read("one", {0: END}, weeks=weeks, max_dead_letters=count, max_dead_letter_share=share))
-    rows = {row["week_label"]: row for row in query("ops_topic_weeks")}
-    assert {label: row["has_too_many_dead_letters"] for label, row in rows.items()} == {
-        str(WEEK): is_too_many,
-        str(WEEK.minus(1)): False,
+    limits = {"far above": (0.05, 20, True), "just above": (0.29, 29, True), "at the share": (0.3, 0, False)}
+    record(
+        stack,
+        *(
+            read(topic, {0: END}, weeks=weeks, max_dead_letters=count, max_dead_letter_share=share)
+            for topic, (share, count, _) in limits.items()
+        ),
+    )
+    columns = ("has_too_many_dead_letters", "stamped_records", "stamped_dead_letters")
+    rows = {(row["topic"], row["week_label"]): tuple(row[name] for name in columns) for row in query("ops_topic_weeks")}
+    assert rows == {
+        **{(topic, str(WEEK)): (is_too_many, 100, 30) for topic, (_, _, is_too_many) in limits.items()},
+        **{(topic, str(WEEK.minus(1))): (False, 1, 0) for topic in limits},
     }
-    assert (rows[str(WEEK)]["stamped_records"], rows[str(WEEK)]["stamped_dead_letters"]) == (100, 30)
 
 
 def test_issue_withholds_what_comes_from_its_origin(
@@ -198,7 +195,7 @@ def test_issue_withholds_what_comes_from_its_origin(
     weeks = {origin: WEEK.minus(number) for number, origin in enumerate(origins)}
     catalog = load_catalog(stack)
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks.values())
-    decision.record_issues(catalog, [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()])
+    decision.record_issues(catalog, [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()], {}, ())
     rows = query("ops_export_weeks")
     withheld = {(row["dataset_name"], row["week_label"]) for row in rows if row["verdict"] == "withhold"}
     assert withheld == {
@@ -210,16 +207,7 @@ def test_issue_withholds_what_comes_from_its_origin(
     assert len(rows) == len(datasets) * len(origins)
 
 
-def test_issue_of_all_weeks_withholds_each(stack: Settings, query: Query, topics: set[str]) -> None:
-    catalog = load_catalog(stack)
-    decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, [WEEK.minus(1)])
-    decision.record_issues(catalog, [(None, Issue("wrong", object="order_lines"))])
-    rows = query("ops_export_weeks")
-    withheld = {(row["dataset_name"], row["week_label"]) for row in rows if row["verdict"] == "withhold"}
-    assert withheld == {("order_lines", str(WEEK)), ("order_lines", str(WEEK.minus(1)))}
-
-
-def test_topic_that_no_run_has_read_withholds(
+def test_unread_topic_or_issue_of_all_weeks_withholds(
     stack: Settings, query: Query, datasets: dict[str, Dataset], topics: set[str]
 ) -> None:
     missing = datasets["order_lines"].topics[0].name
@@ -229,6 +217,12 @@ def test_topic_that_no_run_has_read_withholds(
     assert {name for name, row in rows.items() if row["reasons"] == reasons} == {
         name for name, dataset in datasets.items() if missing in dataset.lineage
     }
+    catalog = load_catalog(stack)
+    decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, [WEEK.minus(1)])
+    decision.record_issues(catalog, [(None, Issue("wrong", object="order_lines"))], {}, ())
+    withheld = [row for row in query("ops_export_weeks") if row["verdict"] == "withhold"]
+    assert {row["dataset_name"] for row in withheld} == {"order_lines"}
+    assert {row["week_label"] for row in withheld} == {str(WEEK), str(WEEK.minus(1))}
 
 
 def test_silence_withholds_small_groups_and_warns_the_others(
@@ -255,7 +249,7 @@ def version(week: IsoWeek, number: int, kind: str = outbox.VERSION, root: str = 
 
 
 def test_verdict_names_what_has_become_of_a_week(stack: Settings, query: Query, topics: set[str]) -> None:
-    """A week per case: versions, some withdrawn in this root or another, a skip, a hold, an approval, an issue."""
+    """A week per case: versions, withdrawn here or in another root, a skip, a hold, an approval, an issue."""
     catalog = load_catalog(stack)
     weeks = [WEEK.minus(number) for number in range(8)]
     versions = [
@@ -270,26 +264,29 @@ def test_verdict_names_what_has_become_of_a_week(stack: Settings, query: Query, 
     skipped = [
         ExportedWeek(address(weeks[5]), None, END, "the till was off"),
         ExportedWeek(address(weeks[1]), "{}", END),
+        ExportedWeek(f"/srv/exports/order_lines/{weeks[6]}", None, END, "a trial"),
     ]
     holds = [
         Hold(address(weeks[6]), "0123456789abcdef", "rows 9"),
         Hold(address(weeks[7]), "f" * 64, "rows 8", "right"),
     ]
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks)
-    decision.record_issues(catalog, [(weeks[7], Issue("wrong", object="order_lines"))])
+    decision.record_issues(catalog, [(weeks[7], Issue("wrong", object="order_lines"))], {}, ())
     outbox.TABLE.change(catalog, lambda _: {row.idempotency_key: row for row in versions})
     late.TABLE.change(catalog, lambda _: {row.address: row for row in skipped})
     hold.TABLE.change(catalog, lambda _: {row.address: row for row in holds})
-    rows = {row["week_label"]: row for row in query("ops_export_weeks") if row["dataset_name"] == "order_lines"}
-    columns = ("verdict", "published_version", "skipped", "held")
-    assert [tuple(rows[str(week)][column] for column in columns) for week in weeks] == [
-        ("publish", None, None, None),
-        ("published", 10, None, None),
-        ("publish", None, None, None),
-        ("published", 1, None, None),
-        ("published", 1, None, None),
-        ("skipped", None, "the till was off", None),
-        ("publish", None, None, "0123456789ab: rows 9"),
-        ("withhold", 1, None, None),
-    ]
-    assert {*rows} == {*map(str, weeks)}
+    columns = ("week_label", "export_root", "verdict", "published_version", "skipped", "held")
+    rows = [row for row in query("ops_export_weeks") if row["dataset_name"] == "order_lines"]
+    directory, bucket = "/srv/exports", "s3://shop/exports"
+    assert {tuple(row[column] for column in columns) for row in rows} == {
+        (str(weeks[0]), None, "publish", None, None, None),
+        (str(weeks[1]), directory, "published", 10, None, None),
+        (str(weeks[2]), None, "publish", None, None, None),
+        (str(weeks[3]), directory, "published", 1, None, None),
+        (str(weeks[4]), directory, "published", 1, None, None),
+        (str(weeks[5]), bucket, "skipped", None, "the till was off", None),
+        (str(weeks[6]), directory, "skipped", None, "a trial", None),
+        (str(weeks[6]), bucket, "held", None, None, "0123456789ab: rows 9"),
+        (str(weeks[7]), directory, "withhold", 1, None, None),
+    }
+    assert len({row["export_week_id"] for row in rows}) == len(rows)

@@ -123,7 +123,7 @@ class Wave:
 
     def query(self, table: str, sql: str) -> list[tuple[Any, ...]]:
         """Run SQL over a table; it is `rows` in the SQL."""
-        return self.engine.run(f"with rows as (select * from {self.places.tables()[table]}) {sql}")
+        return self.engine.run(f"with rows as (select * from {self.places.tables[table]}) {sql}")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -142,7 +142,7 @@ def build(manifest: DbtManifest, directory: Path, names: Iterable[str]) -> Table
     engine, places, nodes = Engine(directory), Places(manifest, PROJECT_ROOT), [*map(manifest.named, names)]
     engine.build(places, [node.unique_id for node in nodes])
     assert engine.errors == {}
-    tables = [engine.database.table(places.tables()[node.table]).to_arrow_table() for node in nodes]
+    tables = [engine.database.table(places.tables[node.table]).to_arrow_table() for node in nodes]
     return {node.name: table.to_pylist() for node, table in zip(nodes, tables, strict=True)}
 
 

@@ -14,7 +14,7 @@ from python_common.config.settings import Settings
 from python_dbt.project import Project
 from python_export.cli import run, versions
 from python_export.datasets.snapshot import Source
-from python_export.publishing.target import LocalTarget, Target, open_target
+from python_export.publishing.target import Target, open_target
 from tests.support.export_run import Shop, make_project, run_in_fork
 from tests.support.hostile_rows import hostile_rows, source_of
 from tests.support.in_process import Command
@@ -78,9 +78,9 @@ def published_to(request: pytest.FixtureRequest, offline_settings: Settings) -> 
 
 
 @pytest.fixture
-def local(offline_settings: Settings) -> LocalTarget:
+def local(offline_settings: Settings) -> Target:
     """A directory, for claims that do not depend on the kind of target."""
-    return LocalTarget(Path(offline_settings.export_root))
+    return open_target(offline_settings)
 
 
 @pytest.fixture

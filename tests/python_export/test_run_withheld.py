@@ -10,13 +10,15 @@ import typer
 from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
 
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_export.cli import versions
 from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app
+from python_export.datasets import declared
 from python_export.notify.exported import Exported
 from python_export.publishing import hold, late, publish
 from python_export.publishing.target import open_target
+from python_export.readiness import decision
 from tests.support.export_run import EMPTY_WEEK, EVENTS_SQL, EVENTS_YML, SCHEMA_NAME, WEEK, Shop, in_next_week, run_dbt
 from tests.support.hostile_rows import MONDAY, draft, hostile_rows
 from tests.support.versions import publish_file
@@ -53,13 +55,19 @@ def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypat
         assert hold.TABLE.rows(shop.catalog) == {}
 
 
-def test_an_error_of_spark_quotes_a_row_or_is_not_named(shop: Shop) -> None:
+def test_another_command_publishes_what_verify_refused(shop: Shop) -> None:
     shop.land(*hostile_rows(), in_next_week(1000))
-    raising = "select cast(raise_error(note) as string) as reason, event_id"
-    with shop.edited(EVENTS_SQL, "select event_id", raising):
-        withheld = shop.withheld()
-    assert withheld.startswith("exp_weekly__events could not be built (")
-    assert "USER_RAISED_EXCEPTION" in withheld
+    [topic] = declared.load(shop.project)["events"].topics
+    issue = Issue("it differs from the broker", object=topic.name, kind="verify")
+    decision.record_issues(shop.catalog, [(None, issue)], {}, ())
+    for with_build in (True, False):
+        assert shop.withheld(with_build) == issue.message
+    decision.record_issues(shop.catalog, [], {"verify": None}, ())
+    assert shop.export().manifest.version == 1
+    logged = [
+        row.outcome for row in decision.LOG.rows(shop.catalog).values() if row.address.endswith("events/2020-W53")
+    ]
+    assert logged[-2:] == [issue.message, "published v1"]
 
 
 def test_a_week_that_other_sql_built_is_published(shop: Shop) -> None:

@@ -1,19 +1,17 @@
-"""`lakehouse fork` interrupted at each step: what is left does not look complete, and the next command removes it."""
+"""`lakehouse fork` killed at each step: what is left does not look complete, and the next command removes it."""
 
 import json
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
-from python_common import private_files, process
+from python_common import private_files
 from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.environment import read_env_file
 from python_common.config.settings import Settings
@@ -24,23 +22,13 @@ from python_dev.stack import stack
 from python_export.notify import outbox
 from python_jobs import fork, fork_catalog
 from python_jobs.commands import fork as commands
+from tests.support.kills import POINTS, killed_at
 
 DAY = timedelta(hours=24)
 
 
-class Interruption(BaseException):
-    """Simulates a kill, which no code can catch."""
-
-
-def interrupted(after: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return a function that is interrupted, or the one given, interrupted when it has ended."""
-
-    def interrupt(*arguments: Any, **options: Any) -> None:
-        if after:
-            after(*arguments, **options)
-        raise Interruption
-
-    return interrupt
+# A fork that is killed before its server starts is one.
+*STEPS_OF_CREATE, SERVER = POINTS["fork created"]
 
 
 @pytest.fixture
@@ -63,9 +51,7 @@ def catalog(production: Settings) -> Catalog:
 
 def create(production: Settings, name: str = "mine", lives: timedelta = DAY) -> fork.Fork:
     """Create a fork, up to the start of its server."""
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(Interruption):
-        patched.setattr(process.Service, "start", interrupted())
-        fork.create(production, name, lives)
+    killed_at("fork created", SERVER, fork.create, production, name, lives)
     [made] = [one for one in fork.forks(production) if one.name == name]
     return made
 
@@ -89,45 +75,20 @@ def test_a_fork_and_its_end_are_two_commits_per_table(production: Settings, cata
     assert dropped == dict.fromkeys(made, 1)
 
 
-STEPS_OF_CREATE = {
-    "tag": (fork_catalog.commits, "tag", interrupted(fork_catalog.commits.tag)),
-    "write": (fork_catalog, "write", interrupted()),
-    "files": (fork, "_write_properties", interrupted()),
-    "rename": (Path, "rename", interrupted()),
-}
-
-
-@pytest.mark.parametrize("step", STEPS_OF_CREATE)
-def test_what_an_interrupted_create_leaves_is_no_fork(
-    step: str, production: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched, pytest.raises(Interruption):
-        patched.setattr(*STEPS_OF_CREATE[step])
-        fork.create(production, "killed", DAY)
+@pytest.mark.parametrize("point", STEPS_OF_CREATE)
+def test_what_a_killed_create_leaves_is_no_fork(point: str, production: Settings, catalog: Catalog) -> None:
+    killed_at("fork created", point, fork.create, production, "killed", DAY)
     assert (fork.forks(production), len(fork_catalog.tags(catalog))) == ([], 1)
     made = create(production)
     assert [path.name for path in made.directory.parent.iterdir()] == ["mine"]
     assert fork_catalog.tags(catalog) == [made.tag]
 
 
-STEPS_OF_DROP = {
-    "rename": (Path, "rename", interrupted(Path.rename)),
-    "untag one table": (fork_catalog.commits, "remove_tag", interrupted(fork_catalog.commits.remove_tag)),
-    "delete": (private_files, "delete", interrupted()),
-    "delete some files": (private_files, "delete", interrupted(private_files.delete)),
-    "untag all": (fork_catalog, "untag", interrupted(fork_catalog.untag)),
-}
-
-
-@pytest.mark.parametrize("step", STEPS_OF_DROP)
-def test_what_an_interrupted_drop_leaves_is_no_fork(
-    step: str, production: Settings, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same command removes it; `create` does as after an interrupted one, for both leave hidden directories."""
+@pytest.mark.parametrize("point", POINTS["fork dropped"])
+def test_what_a_killed_drop_leaves_is_no_fork(point: str, production: Settings, catalog: Catalog) -> None:
+    """The same command removes it; `create` does as after a killed one, for both leave hidden directories."""
     create(production)
-    with monkeypatch.context() as patched, pytest.raises(Interruption):
-        patched.setattr(*STEPS_OF_DROP[step])
-        fork.drop(production, "mine")
+    killed_at("fork dropped", point, fork.drop, production, "mine")
     assert fork.forks(production) == []
     fork.drop(production, "mine")
     assert ([*fork.forks_directory(production).iterdir()], fork_catalog.tags(catalog)) == ([], [])

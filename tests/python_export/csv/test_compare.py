@@ -25,15 +25,12 @@ from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source, TableColumn
 from tests.support.hostile_rows import (
     COLUMNS,
-    DATASET,
     GUARDED,
     HOSTILE_TEXTS,
     MONDAY,
     SCHEMA,
     WITH_NUL,
-    arrow_table,
     cell,
-    current_source,
     hostile_rows,
     right_lines,
     source_of,
@@ -225,12 +222,3 @@ def test_a_key_that_the_table_has_twice_is_refused(catalog: Catalog, tmp_path: P
     rows = [hostile_rows()[0]] * 2
     with pytest.raises(UserError, match=r"1 keys more than once \(event_id\)"):
         check(right_lines(rows), source_of(catalog, rows), tmp_path)
-
-
-def test_an_empty_table_is_a_header(catalog: Catalog, tmp_path: Path) -> None:
-    table = catalog.create_table(("shop", "exp_weekly__events"), arrow_table([]).schema)
-    table.append(arrow_table(hostile_rows()))
-    table.delete()
-    facts = check(right_lines()[:1], current_source(catalog, DATASET), tmp_path)
-    assert facts.rows == 0
-    assert facts.control_totals == {"event_id": "0", "amount": "0.00", "tiny": "0.0000000000", "quantity": "0"}

@@ -20,6 +20,7 @@ from python_common.errors import UserError
 from python_export.csv import snapshot_rows
 from python_export.csv import write as writer
 from python_export.csv.compare import verify
+from python_export.csv.facts import measure
 from python_export.csv.write import write
 from python_export.datasets.snapshot import Source
 from tests.support.hostile_rows import (
@@ -171,9 +172,14 @@ def test_rows_behind_a_delete_file_are_published(services: Settings, spark: Spar
     assert (tmp_path / "events.csv").read_bytes().decode().splitlines(keepends=True) == left
 
 
-def test_an_empty_table_has_no_header(catalog: Catalog, tmp_path: Path) -> None:
-    write(source_of(catalog, [], SCHEMA), tmp_path / "events.csv", tmp_path / "scratch")
+def test_a_table_that_was_emptied_has_no_header(source: Source, tmp_path: Path) -> None:
+    source.table.delete()
+    emptied = replace(source, snapshot_id=source.table.current_snapshot().snapshot_id)
+    write(emptied, tmp_path / "events.csv", tmp_path / "scratch")
     assert (tmp_path / "events.csv").read_text() == LINES[: LINES.index("\n") + 1]
+    verify(tmp_path / "events.csv", emptied, tmp_path / "scratch")
+    facts = measure(emptied, tmp_path / "scratch")
+    assert (facts.rows, facts.control_totals["share"], facts.control_totals["tiny"]) == (0, "0.00", "0.0000000000")
 
 
 def test_a_null_of_a_single_column_is_lost(catalog: Catalog, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from python_export.variables import Channels
 from tests.support.hostile_rows import draft, failing
 from tests.support.publishing import unlock
 from tests.support.small_project import write_manifest
-from tests.support.versions import publish_file
+from tests.support.versions import publish_file, without_folders
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 CHART = {"by": "branch", "of": "loans", "title": "Loans", "heading": "Branch", "label": "Loans", "empty": "None."}
@@ -77,8 +77,9 @@ def published(
 ) -> None:
     types = {name: "decimal(38,10)" if name in totals else "string" for name in rows[0].split(",")}
     columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
-    totals_by = {"branch": {"north": {"rows": "2", "loans": "7"}}}
-    manifest = replace(draft(WEEK), dataset=dataset, columns=columns, control_totals=totals, totals_by=totals_by)
+    branches = {"north": {"rows": "2", "loans": "8"}, "south": {"rows": "1", "loans": "3"}}
+    by_branch = {"totals_by": {"branch": branches}, "control_totals": totals}
+    manifest = replace(draft(WEEK), dataset=dataset, columns=columns, **by_branch)
     publish_file(open_target(settings), "\n".join([*rows, ""]), manifest, other_formats=formats)
 
 
@@ -91,6 +92,9 @@ def test_another_projects_report_shows_what_its_models_declare(offline_settings:
     page = page_of(offline_settings)
     assert "<title>Lending library, 2020-W53</title>" in page
     assert re.findall("http|<script", page) == []
+    [chart] = re.findall(r'<table id="chart-loans">.*?</table>', page, re.S)
+    # A bar is as long as what it represents.
+    assert re.findall(r'<rect class="now" width="(.*?)%"', chart) == ["100.0", "37.5"]
     ranking = re.search(r'<table id="ranking-loans">.*?</table>', page, re.S)
     assert re.findall(r"<th scope=\"row\">(.*?)</th>", ranking[0]) == [f"book {number}" for number in range(11, 1, -1)]
     assert re.findall(r">(\w+)</th>", ranking[0].partition("<tbody>")[0]) == ["Book", "Loans", "Shelf", "Pages"]
@@ -142,11 +146,9 @@ def test_a_report_without_anything_declared_has_its_files(
     published(offline_settings, "fines", ["title", "book 1"], {}, ("parquet",))
     page = page_of(offline_settings)
     assert re.findall(r'id="(.*?)"', page) == ["files"]
-    name = f"../fines/{WEEK}/v1/fines_{WEEK}_v1"
-    assert re.findall('<a href="(.*?)">(.*?)</a>', page) == [
-        (f"{name}.csv", "fines v1"),
-        (f"{name}.parquet", "parquet"),
-    ]
+    names = {f"../fines/{WEEK}/v1/fines_{WEEK}_v1.{form}" for form in ("csv", "parquet")}
+    links = dict(re.findall('<a href="(.*?)">(.*?)</a>', page))
+    assert (without_folders(links), [*links.values()]) == (names, ["fines v1", "parquet"])
 
 
 def test_what_is_declared_wrong_is_named(offline_settings: Settings, library: dict[str, Any], tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_the_sales_of_eight_weeks_are_those_of_manifests(
     """Of no file a row is read; a version of an older release has no figures by channel."""
     monkeypatch.setattr(report, "_count", lambda *_: None)
     monkeypatch.setattr(report.csv_file, "rows_of", failing)
-    week = IsoWeek.parse(WEEK)
+    week, files = IsoWeek.parse(WEEK), []
     for weeks, amount in enumerate(("300.00", "200.00", None, "100.00", "50.00")):
         by_channel = {"store": {"rows": "2", "line_amount": amount}} if amount else {}
         lines = replace(
@@ -233,7 +235,8 @@ def test_the_sales_of_eight_weeks_are_those_of_manifests(
             totals_by={"channel": by_channel if weeks < 4 else {"store": {"rows": "2"}}},
             control_totals={"line_amount": amount or "0"},
         )
-        publish_file(open_target(offline_settings), f"{weeks}", lines)
+        version = publish_file(open_target(offline_settings), f"{weeks}", lines).manifest
+        files.append(f"{version.path}/{version.file}")
     page = page_of(offline_settings, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])
     assert [name in page for name in ("of W53", "other")] == [True, False]
     assert '<th scope="row">store</th>' in page
@@ -254,7 +257,7 @@ def test_the_sales_of_eight_weeks_are_those_of_manifests(
     ]
     [row] = re.findall(r'<tr><th scope="row">store</th>.*?</tr>', page, re.S)
     assert re.findall(r'<td class="number">(.*?)</td>', row) == ["300", "200", "+50.0 %", "100", "+200.0 %"]
-    link = f'<a href="../order_lines/{WEEK}/v1/order_lines_{WEEK}_v1.csv">order_lines v1</a>'
+    link = f'<a href="../{files[0]}">order_lines v1</a>'
     assert link in tile
     # Once per tile, in the chart, and in the list of files.
     assert page.count(link) == 4

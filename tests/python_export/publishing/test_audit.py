@@ -40,7 +40,7 @@ from tests.support.hostile_rows import (
     source_of,
 )
 from tests.support.in_process import Command
-from tests.support.publishing import unlock
+from tests.support.publishing import lay_out_as_before, unlock
 from tests.support.versions import publish_file
 
 WEEK = IsoWeek(2020, 53)
@@ -189,8 +189,10 @@ TOGETHER: list[list[tuple[Plant, tuple[str, ...]]]] = [
 def test_verify_misses_a_planted_fault(offline_settings: Settings, hostile_source: Source, export: Command) -> None:
     publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
     version = Path(offline_settings.export_root) / VERSION
+    # As releases before 0.7 published it, with files that this one does not publish.
+    lay_out_as_before(open_target(offline_settings), VERSION)
+    publish_lines(offline_settings, hostile_source, right_lines())
     unlock(version)
-    # Releases before 0.7 published them, too.
     for name in ("changes.csv", "datapackage.json"):
         (version / name).write_text("not checked")
     right = {path: path.read_bytes() for path in version.parents[2].rglob("*") if path.is_file()}
@@ -271,6 +273,7 @@ def test_bytes_of_another_xlsxwriter_are_an_issue(
     offline_settings: Settings, hostile_source: Source, export: Command
 ) -> None:
     publish_lines(offline_settings, hostile_source, right_lines(), FORMATS)
+    lay_out_as_before(open_target(offline_settings), VERSION)
     version = Path(offline_settings.export_root) / VERSION
     unlock(version)
     edit_format_consistently(version, "xlsx", zip_again)
@@ -378,9 +381,8 @@ def test_a_version_is_verified_by_a_later_search(
     assert (result.exit_code, result.stdout.count(": OK")) == (0, 5), result.stdout
 
     # A row more that the file lacks is still found.
-    version = Path(offline_settings.export_root) / "events" / str(WEEK) / "v2"
-    unlock(version)
-    file = version / "events_2020-W53_v2.csv"
+    file = Path(open_target(offline_settings).address(f"{second.path}/{second.file}"))
+    unlock(file.parent)
     file.write_text(without_row(right_lines([*hostile_rows(), more])))
     result = export(offline_settings, "verify")
     assert "the file lacks 2 rows of the table, and 1 were withheld" in result.stdout

@@ -5,7 +5,7 @@ import json
 import zipfile
 from dataclasses import replace
 from datetime import date, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,8 +16,6 @@ from python_export.csv.compare import is_same
 from python_export.notify import index
 from python_export.publishing import formats
 from python_export.publishing.manifest import File, FileColumn, Manifest, read
-from python_export.publishing.publish import withdraw
-from python_export.publishing.s3_target import S3Target
 from python_export.publishing.target import Target, digest
 from tests.support.hostile_rows import COLUMNS, SCHEMA, TYPES, cell, draft, hostile_rows, right_lines
 from tests.support.versions import publish_file, tree, without_folders
@@ -224,7 +222,7 @@ def test_a_version_is_published_without_a_format(local: Target, monkeypatch: pyt
     assert tree(local) == {}
 
 
-def test_a_format_is_left_of_a_withdrawn_version(target: Target, tmp_path: Path) -> None:
+def test_a_format_cannot_be_fetched_or_is_other_content(target: Target, tmp_path: Path) -> None:
     content = "\n".join(right_lines()) + "\n"
     first = publish_file(target, content, described(), other_formats=ALL).manifest
     index.write(target)
@@ -237,9 +235,6 @@ def test_a_format_is_left_of_a_withdrawn_version(target: Target, tmp_path: Path)
     for file in first.files:
         fetched = target.fetch(f"{path}/{file.file}", tmp_path)
         assert (fetched.stat().st_size, digest(fetched)) == (file.bytes, file.sha256)
-        if isinstance(target, S3Target):
-            head = target._call("head_object", Key=target._key(f"{path}/{file.file}"))
-            assert head["ContentType"].startswith("application/")
     [listed] = json.loads(target.read("versions.json"))["datasets"]["events"]
     assert [file["file"] for file in listed["files"]] == [f"{path}/{file.file}" for file in first.files]
     assert all(f'href="{path}/{file.file}"' in target.read("index.html").decode() for file in first.files)
@@ -247,12 +242,3 @@ def test_a_format_is_left_of_a_withdrawn_version(target: Target, tmp_path: Path)
     # Other formats alone are no other content.
     again = publish_file(target, content, described())
     assert (again.unchanged, again.manifest) == (True, first)
-    second = publish_file(target, "note\na\n", draft("2020-W53"), other_formats=ALL[:2]).manifest
-
-    # Releases up to 0.6 published it, too.
-    for version in (first, second):
-        target.put(str(PurePosixPath(version.path, version.file).with_name("datapackage.json")), b"{}")
-    withdraw(target, path, "a wrong price")
-    assert {name for name in without_folders(tree(target)) if path in name} == {f"{path}/manifest.json"}
-    target.remove("events/2020-W53/v2")
-    assert not [name for name in tree(target) if "/v2/" in name]

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from python_export.notify import index
-from python_export.publishing.manifest import DamagedManifestError, next_delivery, published, read
+from python_export.publishing.manifest import DamagedManifestError, next_delivery, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
@@ -53,11 +52,3 @@ def test_deliveries_of_a_week_are_numbered(local: Target) -> None:
     withdraw(local, f"events/{WEEK}/v11", "a wrong price")
     assert next_delivery(local, WEEK) == f"{WEEK}-11"
     assert next_delivery(local, NEXT_WEEK) == f"{NEXT_WEEK}-1"
-
-
-def test_files_of_deliveries_of_0_6_are_ignored(local: Target) -> None:
-    publish_file(local, "0", draft(WEEK))
-    local.put(f"deliveries/{WEEK}/1.json", b"{")
-    assert [manifest.path for manifest in index.write(local)] == [f"events/{WEEK}/v1"]
-    assert [check.issues for check in index.audit(local)] == [(), (), ()]
-    assert [manifest.delivery for manifest in published(local)] == [None]

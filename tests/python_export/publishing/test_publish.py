@@ -2,28 +2,19 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
-from datetime import timedelta
-from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
-from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
-from botocore.exceptions import ClientError, ReadTimeoutError
-from botocore.httpsession import URLLib3Session
-from botocore.response import StreamingBody
 
-from python_common import private_files
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dev.stack import stack
 from python_export.datasets import contract
 from python_export.publishing.manifest import FileColumn, Manifest, ManifestError, paths, published, read, read_all
 from python_export.publishing.publish import Published, put_contract
-from python_export.publishing.s3_target import CONDITIONAL, CONTENT_TYPES, S3Target
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, draft
 from tests.support.in_process import Command
@@ -121,56 +112,6 @@ def test_a_damaged_old_file_is_superseded_without_a_difference(local: Target, co
     assert published(local)[-1] == second
 
 
-def test_a_published_version_cannot_be_written(local: Target) -> None:
-    file = Path(publish_content(local, "note\na\n").file)
-    assert [oct(path.stat().st_mode & 0o222) for path in (file.parent, *file.parent.iterdir())] == ["0o0"] * 4
-
-
-def test_a_writer_that_died_after_the_rename_leaves_it_open(
-    offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(private_files, "_callers_umask", 0o022)
-    target, version = open_target(offline_settings), Path(offline_settings.export_root) / "events/2020-W53/v1"
-    before = os.umask(private_files.UMASK)
-    try:
-        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-            rename = Path.rename
-
-            def die_after_the_version(path: Path, target_path: Path) -> None:
-                rename(path, target_path)
-                if target_path == version:
-                    raise KeyboardInterrupt
-
-            killed.setattr(Path, "rename", die_after_the_version)
-            publish_content(target, "note\na\n")
-        assert [oct(path.stat().st_mode & 0o777) for path in (version, *version.iterdir())] == ["0o755", *["0o444"] * 3]
-        # Killed before a folder got its mode.
-        version.parents[1].chmod(0o700)
-        target.clean(["events"])
-        assert publish_content(target, "note\na\n").unchanged
-        modes = [oct(path.stat().st_mode & 0o777) for path in (version, *version.parents[:2])]
-        assert modes == ["0o555", "0o755", "0o755"]
-    finally:
-        os.umask(before)
-
-
-def test_what_others_keep_under_the_root_is_no_version(target: Target) -> None:
-    path = publish_content(target, "note\na\n").manifest.path
-    for foreign in (
-        "dbt/target/manifest.json",
-        "models/churn/v1/manifest.json",
-        "a/b/c/2020-W53/v1/manifest.json",
-        "events/2020-W53/v1.bak/manifest.json",
-        "events/2020-W53/v01/manifest.json",
-        "events/2020-W53/manifest.json",
-        "2020-W53/v1/manifest.json",
-    ):
-        target.put(foreign, b"{}")
-    assert target.versions() == target.versions("events/") == [path]
-    manifests, unreadable = read_all(target, paths(target))
-    assert ([*manifests], unreadable) == ([path], {})
-
-
 def test_a_stack_is_wiped_with_all_that_it_has_published(
     offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,189 +143,9 @@ def test_late_data_for_an_older_week_moves_the_pointer_back(local: Target) -> No
     assert pointer(local)["week"] == "2021-W01"
 
 
-def test_files_of_a_dead_run_are_a_version(local: Target) -> None:
-    publish_content(local, "note\na\n", "2020-W53")
-    (local.root / "events" / "2021-W01").mkdir()
-    for name in ("events/.latest.json", ".versions.json", ".index.html", ".others.json"):
-        (local.root / f"{name}.0123abcd").write_text("{")
-    local.put("versions.json", b"{}")
-    (local.staging / "run" / "version").mkdir(parents=True)
-
-    before = tree(local)
-    local.clean(["events"])
-    assert tree(local) == before
-    assert local.versions() == ["events/2020-W53/v1"]
-    local.clean(["events"], abandoned_after=timedelta(0))
-    assert len(tree(local)) == 6
-    assert [path.name for path in local.root.rglob(".*abcd")] == [".others.json.0123abcd"]
-    assert publish_content(local, "note\nc\n", "2021-W01").manifest.version == 1
-
-
-def start_upload(target: S3Target, path: str) -> str:
-    """Begin an upload in parts that is never ended, and return its number."""
-    return target.client.create_multipart_upload(Bucket=target.bucket, Key=target._key(path))["UploadId"]
-
-
-def test_what_others_keep_in_the_bucket_is_left_alone(s3_settings: Settings) -> None:
-    target = open_target(s3_settings.changed(export_root=f"s3://{open_target(s3_settings).bucket}"))
-    folder = target.folder()
-    of_others = {
-        "invoices/2026/11/a.pdf",
-        "backups/2026-W40/v3/db.dump",
-        # Not by this project, although where its files are; another project's dataset; damaged, not abandoned.
-        "events/2020-W53/v1/half.csv",
-        f"archive/2020-W53/v1/{folder}half.csv",
-        "events/2019-W01/v1/manifest.json",
-        f"events/2019-W01/v1/{folder}events_2019-W01_v1.csv",
-        f"events/2019-W01/v1/{target.folder()}events_2019-W01_v1.csv",
-    }
-    for path in of_others | {f"events/2020-W53/v1/{folder}half.csv"}:
-        target.client.put_object(Bucket=target.bucket, Key=path, Body=b"{")
-    for path in ("backups/2026-W40/v3/db.dump", f"archive/2020-W53/v1/{folder}half.csv"):
-        start_upload(target, path)
-    start_upload(target, f"events/2020-W53/v1/{folder}half.csv")
-
-    target.clean(["events"], abandoned_after=timedelta(0))
-    assert set(tree(target)) == of_others
-    uploads = target.client.list_multipart_uploads(Bucket=target.bucket)["Uploads"]
-    assert {upload["Key"] for upload in uploads} == {
-        "backups/2026-W40/v3/db.dump",
-        f"archive/2020-W53/v1/{folder}half.csv",
-    }
-
-
-def test_an_upload_that_another_machine_aborts_first_is_no_error(
-    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def be_overtaken(**upload: str) -> None:
-        """Answer as Amazon's S3 does when there is no such upload any more; SeaweedFS does not."""
-        abort(**upload)
-        raise ClientError({"Error": {"Code": "NoSuchUpload"}}, "AbortMultipartUpload")
-
-    target = open_target(s3_settings)
-    for _ in range(2):
-        start_upload(target, f"events/2020-W53/v1/{target.folder()}half.csv")
-    abort = target.client.abort_multipart_upload
-    monkeypatch.setattr(target.client, "abort_multipart_upload", be_overtaken)
-    target.clean(["events"], abandoned_after=timedelta(0))
-    assert not target.client.list_multipart_uploads(Bucket=target.bucket).get("Uploads")
-
-
-def test_a_version_that_is_committed_during_the_cleaning_stays(
-    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def list_and_be_overtaken(self: S3Target, under: str = "") -> list:
-        listed_objects = [*objects(self, under)]
-        self.put("events/2020-W53/v1/manifest.json", json.dumps({"file": f"{folder}half.csv"}).encode())
-        return listed_objects
-
-    target, objects = open_target(s3_settings), S3Target._objects
-    folder = target.folder()
-    target.put(f"events/2020-W53/v1/{folder}half.csv", b"note\na\n")
-    with monkeypatch.context() as overtaken:
-        overtaken.setattr(S3Target, "_objects", list_and_be_overtaken)
-        target.clean(["events"], abandoned_after=timedelta(0))
-    assert len(tree(target)) == 2
-
-
-@pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"], ids=["same", "other"])
-def test_an_upload_that_died_blocks_no_other(
-    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    target = open_target(s3_settings)
-    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-        dying.setattr(S3Target, "_commit", die)
-        publish_content(target, "note\na\n")
-    target.clean(["events"])
-    assert len(without_folders(tree(target))) == 2
-
-    assert publish_content(target, content).manifest.version == 1
-    target.clean(["events"], abandoned_after=timedelta(0))
-    assert len(tree(target)) == 5
-    assert target.read(f"{published(target)[0].path}/{published(target)[0].file}") == content.encode()
-
-
-def test_each_object_has_its_content_type(s3_settings: Settings) -> None:
-    target = open_target(s3_settings)
-    publish_content(target, "note\na\n")
-    for path in {*tree(target)} - {CONDITIONAL}:
-        head = target.client.head_object(Bucket=target.bucket, Key=target._key(path))
-        assert head["ContentType"] == CONTENT_TYPES[PurePosixPath(path).suffix], path
-
-
-def test_a_store_that_ignores_conditions_is_noticed(s3_settings: Settings) -> None:
-    def ignore(request: AWSRequest, **_: object) -> None:
-        del request.headers["If-None-Match"]
-
-    target = open_target(s3_settings)
-    # So the store sees what one sees that does not know the header.
-    target.client.meta.events.register("before-sign.s3.PutObject", ignore)
-    with pytest.raises(UserError, match=r"ignores If-None-Match: an export could replace a version of another"):
-        publish_content(target, "note\na\n")
-    assert set(tree(target)) == {CONDITIONAL}
-
-
-@pytest.mark.parametrize(
-    ("arrives", "status"),
-    [
-        # boto3 asks again, and the store refuses: there is a manifest, this one.
-        (True, 503),
-        # Another write of the same object is going on; which of them is there is known afterwards.
-        (False, 409),
-    ],
-)
-def test_a_commit_whose_outcome_is_not_known_is_asked_for_again(
-    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, arrives: bool, status: int
-) -> None:
-    monkeypatch.setattr("python_export.publishing.s3_target.COMMIT_PAUSE_SECONDS", 0)
-    lost = []
-
-    def lose(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
-        if lost or not request.url.endswith("/manifest.json"):
-            return None
-        lost.append(URLLib3Session().send(request).status_code if arrives else None)
-        answer = AWSResponse(request.url, status, {}, BytesIO())
-        answer._content = b""
-        return answer
-
-    target = open_target(s3_settings)
-    target.client.meta.events.register("before-send.s3.PutObject", lose)
-    assert publish_content(target, "note\na\n").unchanged is False
-    assert lost == [200 if arrives else None]
-    assert len(without_folders(tree(target))) == 4
-
-
-@pytest.mark.parametrize("content", ["note\na\n", "note\nb\n"])
-def test_of_two_writers_of_a_version_the_second_agrees_or_fails(
-    target: Target, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
-    """The second has looked before the first was there; a lock does not keep machines apart."""
-    add = type(target).add
-
-    def overtaken(self: Target, directory: Path, path: str) -> None:
-        monkeypatch.undo()
-        publish_content(target, "note\na\n")
-        add(self, directory, path)
-
-    monkeypatch.setattr(type(target), "add", overtaken)
-    if content == "note\na\n":
-        assert publish_content(target, content).unchanged
-    else:
-        with pytest.raises(UserError, match="with other content"):
-            publish_content(target, content)
-    files = tree(target)
-    [name] = [path for path in files if path.endswith("/events_2020-W53_v1.csv")]
-    assert files[name] == b"note\na\n"
-    # Nothing of the second one is left.
-    assert len({*files} - {CONDITIONAL}) == 4
-
-
-@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"dataset": "events"}', None])
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"dataset": "events"}'])
 def test_a_damaged_manifest_costs_its_version_and_no_other(
-    offline_settings: Settings, damaged: bytes | None, export: Command
+    offline_settings: Settings, damaged: bytes, export: Command
 ) -> None:
     target = open_target(offline_settings)
     publish_content(target, "note\na\n", "2020-W52")
@@ -438,56 +199,6 @@ def test_a_manifest_of_a_newer_release_is_damaged(local: Target) -> None:
     assert "was written by a newer release" in unreadable[path].message
     with pytest.raises(UserError, match="was written by a newer release"):
         publish_content(local, "note\nb\n")
-
-
-@pytest.mark.parametrize(
-    ("root", "variables", "expected"),
-    [
-        ("gs://bucket/prefix", {}, "LAKEHOUSE_EXPORT_ROOT is gs://bucket/prefix"),
-        ("s3://", {}, "LAKEHOUSE_EXPORT_ROOT is s3://"),
-        ("s3://no-such-bucket", {}, r"The export root s3://no-such-bucket/ cannot be used \(NoSuchBucket\)"),
-        (
-            "s3://a",
-            {"AWS_ENDPOINT_URL_S3": "localhost:9000"},
-            r"s3://a cannot be used \(Invalid endpoint: localhost:9000\)",
-        ),
-        (
-            "s3://a",
-            {"AWS_PROFILE": "nobody"},
-            r"s3://a cannot be used \(The config profile \(nobody\) could",
-        ),
-    ],
-)
-def test_an_invalid_root_or_aws_variable_is_not_named(
-    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, root: str, variables: dict[str, str], expected: str
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=expected):
-        published(open_target(s3_settings.changed(export_root=root)))
-
-
-def test_a_store_that_stalls_or_refuses_an_upload_is_not_named(
-    s3_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def stall(*_: object, **__: object) -> None:
-        raise ReadTimeoutError(endpoint_url="")
-
-    def refuse(*_: object, **__: object) -> None:
-        """Fail as boto3 does, which wraps the answer of a store that is full or overloaded."""
-        raise ClientError({"Error": {"Code": "SlowDown"}}, "PutObject")
-
-    target = open_target(s3_settings)
-    target.put("events/latest.json", b"{}")
-    monkeypatch.setattr(StreamingBody, "read", stall)
-    monkeypatch.setattr(StreamingBody, "__next__", stall, raising=False)
-    for attempt in (lambda: target.read("events/latest.json"), lambda: target.fetch("events/latest.json", tmp_path)):
-        with pytest.raises(UserError, match=r"cannot be used \(ReadTimeoutError\)"):
-            attempt()
-    monkeypatch.setattr("s3transfer.futures.TransferFuture.result", refuse)
-    (tmp_path / "rows.csv").write_text("")
-    with pytest.raises(UserError, match=r"cannot be used \(SlowDown\)"):
-        target.add(tmp_path, "events/2020-W53/v1")
 
 
 def test_the_list_has_every_version_and_what_came_after_it(offline_settings: Settings, export: Command) -> None:

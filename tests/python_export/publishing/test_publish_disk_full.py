@@ -15,6 +15,7 @@ from python_export.csv import csv_file
 from python_export.csv.compare import verify
 from python_export.csv.write import write
 from python_export.datasets.snapshot import Source
+from python_export.publishing.directory import Directory
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import publish
 from python_export.publishing.target import Target, staging
@@ -45,9 +46,11 @@ def test_no_room_for_the_file(hostile_source: Source, tmp_path: Path) -> None:
 
 
 def test_no_room_for_a_version(target: Target) -> None:
-    with pytest.raises(UserError, match=r"The export stopped: File too large|cannot be used"), no_room_beyond(100):
-        export(target, "note\n")
-    assert published(target) == []
+    # For the file, and in a directory for the manifest.
+    for content in ["note\n" + "x" * 100, *["note\n"] * isinstance(target.store, Directory)]:
+        with pytest.raises(UserError, match="The export stopped: File too large"), no_room_beyond(100):
+            export(target, content)
+        assert published(target) == []
     assert export(target, "note\n") == 1
 
 

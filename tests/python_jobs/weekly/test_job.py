@@ -32,6 +32,7 @@ from python_export.run import Run
 from python_jobs.weekly import cli, history, job
 from python_jobs.weekly.steps import STEPS
 from tests.support.hostile_rows import draft
+from tests.support.kills import POINTS, killed_at
 from tests.support.race import hanging_dbt, until
 from tests.support.services.mail_server import dead_smtp, mail_server, text_of
 from tests.support.small_project import write_manifest
@@ -54,6 +55,10 @@ class Weekly:
         self.patch.setattr(job, "STEPS", {"ingest": lambda run: "3 records", "build": build})
         return job.run(self.settings, Project(Path(), env or {}), weeks)
 
+    def kill(self) -> None:
+        """Run the job until it is killed in a step."""
+        killed_at("weekly run", "in a step", job.run, self.settings, Project(Path(), {}), [WEEK])
+
     def command(self, env: dict[str, str], *arguments: str, **steps: Callable[[Run], str]) -> Result:
         """Run `lakehouse weekly` with these steps and no others."""
         self.patch.setattr(job, "STEPS", steps)
@@ -73,7 +78,7 @@ def weekly(offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.Monke
     return Weekly(offline_settings, monkeypatch)
 
 
-def failing(error: BaseException) -> Callable[[Run], str]:
+def failing(error: Exception) -> Callable[[Run], str]:
     """Return a step that publishes a version, and fails."""
 
     def fail(run: Run) -> str:
@@ -103,10 +108,20 @@ def test_a_failure_is_recorded_and_sent_and_quotes_no_row(weekly: Weekly, error:
     assert f"build: {line.message}" in text_of(mail)
 
 
+def test_a_step_has_no_points_to_be_killed_at() -> None:
+    """A kill in `verify` or `reconcile` leaves nothing, in `complete` whole rows, and in `build` batches to read again.
+
+    The latter is in test_batches_that_are_read_again_change_nothing.
+    """
+    version = "version published, directory"
+    processes = {"ingest": "ingester", "export": version, "report": version, "notify": "notify"}
+    assert {*processes.values()} <= {*POINTS}
+    assert [step for step in STEPS if step not in processes] == ["verify", "complete", "build", "reconcile"]
+
+
 def test_the_next_run_of_any_week_alerts_of_a_killed_one_once(weekly: Weekly) -> None:
+    weekly.kill()
     with mail_server() as mailbox:
-        with pytest.raises(KeyboardInterrupt):
-            weekly.run(failing(KeyboardInterrupt()), mailbox.env)
         for weeks in ([WEEK.minus(1)], [WEEK.minus(1), WEEK]):
             weekly.run(lambda run: "built", mailbox.env, weeks)
     [mail] = mailbox.mails
@@ -115,8 +130,7 @@ def test_the_next_run_of_any_week_alerts_of_a_killed_one_once(weekly: Weekly) ->
 
 
 def test_an_undelivered_alert_of_a_killed_run_is_exit_code_3(weekly: Weekly) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        weekly.run(failing(KeyboardInterrupt()))
+    weekly.kill()
     done = weekly.command(dead_smtp(), "--week", str(WEEK), build=lambda run: "built")
     assert done.exit_code == 3
     assert weekly.runs[-1].outcome == "notification failed"
