@@ -27,6 +27,7 @@ from python_common.spark.spark_conf import session
 from python_dbt import compile as compiling
 from python_dbt.manifest import DbtManifest
 from python_dev.stack.temporary import own_environment
+from tests.support import forked
 from tests.support.commands import run_dbt_well, started, wipe
 from tests.support.seeds import ROUNDS
 from tests.support.services.interpreted import INTERPRETED
@@ -71,6 +72,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = parts({group(item) for item in items if is_slow(item)}, of)[number - 1]
         config.hook.pytest_deselected(items=[item for item in items if group(item) not in chosen])
         items[:] = [item for item in items if group(item) in chosen]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # The server of forks may start for another test first. Unit tests run no dbt, which takes seconds to load.
+    if any(tier(item) != "unit" for item in session.items):
+        forked.preload(*forked.DBT)
 
 
 def group(item: pytest.Item) -> str:

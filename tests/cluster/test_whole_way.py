@@ -31,6 +31,7 @@ from python_export.publishing.target import open_target
 from python_ingest.declare.topics import Declaration
 from tests.support import planted
 from tests.support.commands import run_lakehouse, run_python, started
+from tests.support.kills import kill
 from tests.support.services.postgres import PASSWORD, Postgres
 from tests.support.services.spark_cluster import SparkCluster, running_cluster
 from tests.support.services.spark_jvm import separate_session
@@ -63,10 +64,7 @@ class Servers:
     weed: Weed
 
     def lose_a_worker(self) -> None:
-        worker = self.cluster.workers[0]
-        for executor in self.cluster.executors(worker):
-            executor.kill()
-        kill(worker.process())
+        kill(self.cluster.workers[0].process())
 
     def lose_the_master(self) -> None:
         kill(self.cluster.master.process())
@@ -83,12 +81,6 @@ class Servers:
         """Start again what is down."""
         for service in (self.cluster.master, *self.cluster.workers):
             service.start()
-
-
-def kill(process: psutil.Process | None) -> None:
-    assert process is not None
-    process.kill()
-    process.wait(30)
 
 
 def steps_of_the_page() -> list[str]:

@@ -54,7 +54,8 @@ def test_every_variable_exists() -> None:
 def test_every_command_exists() -> None:
     commands = [" ".join(service["command"]) for service in OURS.values() if "entrypoint" not in service]
     commands += [" ".join(pod["spec"]["containers"][0].get("args", [])) for pod in pods().values()]
-    texts = [file.read_text() for file in [*UNITS, DEPLOY / "README.md", PROJECT_ROOT / "docs" / "deploy.md"]]
+    pages = [DEPLOY / "README.md", DEPLOY / "review" / "producer.yml", PROJECT_ROOT / "docs" / "deploy.md"]
+    texts = [file.read_text() for file in [*UNITS, *pages]]
     commands += [line for text in texts for line in re.findall(r"(?:^|bin/|`)lakehouse ([a-z][^`#\n|]*)", text, re.M)]
     assert len(commands) > 8
     for name, *arguments in map(str.split, filter(None, commands)):

@@ -3,8 +3,6 @@
 The tests of this module run in order and share a lake: what is tested is a history, which test_a_fresh_lake.py begins.
 """
 
-import os
-import signal
 import subprocess
 import time
 from collections import Counter
@@ -18,12 +16,13 @@ import pytest
 
 from python_common import pii_key, private_files
 from python_common.catalog.catalog import load_catalog
-from python_common.config.environment import PROJECT_ROOT, home, landed_rows
+from python_common.config.environment import home, landed_rows
 from python_dev.stack.sample_data.log import Log, shop_topic
 from python_export.publishing.target import open_target
 from python_ingest.maintenance import receipts
 from tests.support import planted
-from tests.support.commands import LAKEHOUSE, run_lakehouse
+from tests.support.commands import run_lakehouse
+from tests.support.kills import running
 from tests.support.lake import Lake, succeed
 from tests.support.person import ADDRESS, CUSTOMER
 from tests.support.pii_values import pii_values
@@ -140,22 +139,11 @@ def killed(lake: Lake, person: Log, before: Rows) -> str:
     """
     (private_files.directory(landed_rows()) / "bronze.sales.parquet").write_text(str(CUSTOMER))
     succeed({"fork": lambda: run_lakehouse("fork", "create", "mine")})
-    process = subprocess.Popen(
-        [LAKEHOUSE, *ERASE],
-        cwd=PROJECT_ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    with running(*ERASE, output=subprocess.PIPE) as process:
         while erased_positions(lake) != positions_of(person):
             assert process.poll() is None, process.communicate()[0]
             time.sleep(1)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-    return output
+    return process.communicate()[0]
 
 
 @pytest.fixture(scope="module")

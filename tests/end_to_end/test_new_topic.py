@@ -140,7 +140,7 @@ def test_a_new_topic_becomes_a_weekly_file(settings: Settings, copy: Path) -> No
     for command in commands:
         run(copy, command)
 
-    [file] = Path(settings.export_root).glob(f"{ENTITY}/{WEEK}/v1/*_v1.csv")
+    [file] = Path(settings.export_root).glob(f"{ENTITY}/{WEEK}/v1/*/*_v1.csv")
     text = file.read_text()
     rows = [*csv.DictReader(io.StringIO(text))]
     names = ("return_id", "sku", "refund", "reason", "store_order", "store_opened_year")

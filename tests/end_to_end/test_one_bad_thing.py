@@ -90,7 +90,7 @@ def test_everything_broken_at_once_costs_only_what_comes_from_it(small_lake: Lak
         for dataset in ("order_lines", "customer_activity")
         for label in (week.minus(1), week)
     }
-    [file] = (Path(settings.export_root) / next_version(before, "order_lines", week)).glob("order_lines_*.csv")
+    [file] = (Path(settings.export_root) / next_version(before, "order_lines", week)).glob("*/order_lines_*.csv")
     assert f"-{LATE_ORDER}-" in file.read_text()
     reasons = {
         "completed_orders": f"{PAYMENTS}: ",

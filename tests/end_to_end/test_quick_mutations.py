@@ -128,7 +128,7 @@ def test_quick_finds_the_mutations_that_spark_finds(lake: Lake, built: tuple[Eng
     found: dict[str, tuple[str, str]] = {}
     with thrift.connect(lake.settings) as cursor:
         for name, what, mutated in mutants(sql, seed=7):
-            of_quick = quick_finds(engine, places.tables(), sql[name], mutated)
+            of_quick = quick_finds(engine, places.tables, sql[name], mutated)
             if of_quick != NEEDS_SPARK:
                 query = differing(sql[name], mutated)
                 if thrift.error_of(cursor, query):

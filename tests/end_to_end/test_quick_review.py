@@ -58,7 +58,7 @@ def test_quick_tables_equal_spark(lake: Lake, landed: tuple[Path, DbtManifest], 
         partition = f"'{week}'" if node.is_export else f"timestamptz '{lake.last_week.end.isoformat()}'"
         where = f"where {node.partition_by} = {partition}" if node.config.get("partitions") else ""
         engine.run(f"create or replace table spark as select * from rows_of_spark {where}")
-        table = places.tables()[node.table]
+        table = places.tables[node.table]
         kinds, others = engine.columns("memory.spark"), engine.columns(table)
         differences += [
             f"{node.name}.{name}: {others.get(name)}"

@@ -12,7 +12,7 @@ import pytest
 from python_common.config.settings import Settings
 from python_common.deadline import step_within
 from python_common.errors import DeadlineError, UserError
-from python_common.spark import thrift
+from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
 from python_dbt import run
 from python_dbt.project import Project
@@ -63,3 +63,18 @@ def test_a_dbt_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(DeadlineError, match="dbt build has not ended within 1 s"):
         run.build_all(project, [IsoWeek(2020, 53)])
     assert not psutil.pid_exists(int(pid.read_text()))
+
+
+@pytest.mark.slow
+def test_a_statement_that_takes_too_long_is_ended(stack: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thrift, "STATEMENT_SECONDS", 10.0)
+    forever = "select count(*) from range(1000000000000) where sqrt(id) = -1"
+    with (
+        pytest.raises(DeadlineError, match="has not ended within 10 s"),
+        thrift.connect(stack) as cursor,
+    ):
+        spark_sql.run(cursor, forever, "count for ever")
+    # The server has ended it too, and works for others; on a busy machine not at once.
+    monkeypatch.undo()
+    with thrift.connect(stack) as cursor:
+        assert thrift.rows(cursor, "select 1") == [(1,)]

@@ -100,14 +100,14 @@ PUBLISH = """
 import sys
 from pathlib import Path
 from python_common import private_files as private
-from python_export.publishing.target import LocalTarget, staging
+from python_export.publishing.directory import Directory
+from python_export.publishing.target import Target, staging
 private.set_umask()
-target = LocalTarget(Path(sys.argv[1]))
+target = Target(Directory(Path(sys.argv[1])))
 with staging(target.staging) as directory:
-    (directory / "sales.csv").write_text("")
-    (directory / "version").mkdir()
-    (directory / "sales.csv").rename(directory / "version" / "sales.csv")
-    target.add(directory / "version", "sales/2026-W46/v1")
+    (directory / "upload").mkdir()
+    (directory / "upload" / "sales.csv").write_text("")
+    target.add(directory / "upload", "sales/2026-W46/v1", b"{}")
 target.put("sales/latest.json", b"{}")
 """
 
@@ -115,8 +115,9 @@ target.put("sales/latest.json", b"{}")
 def test_published_files_are_for_readers_and_staging_is_not(tmp_path: Path) -> None:
     root = tmp_path / "exports"
     subprocess.run([sys.executable, "-c", PUBLISH, str(root)], check=True, umask=0o027)
-    folders = [root, root / "sales", root / "sales" / "2026-W46", root / "sales" / "2026-W46" / "v1"]
-    assert [mode(folder) & 0o055 for folder in folders] == [0o050] * 4
-    files = [root / "sales" / "latest.json", root / "sales" / "2026-W46" / "v1" / "sales.csv"]
-    assert [mode(file) & 0o077 for file in files] == [0o040] * 2
+    version = root / "sales" / "2026-W46" / "v1"
+    folders = [root, root / "sales", root / "sales" / "2026-W46", version, version / "upload"]
+    assert [mode(folder) & 0o055 for folder in folders] == [0o050] * 5
+    files = [root / "sales" / "latest.json", version / "manifest.json", version / "upload" / "sales.csv"]
+    assert [mode(file) & 0o077 for file in files] == [0o040] * 3
     assert mode(root / ".staging") == 0o700

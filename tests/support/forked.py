@@ -1,4 +1,4 @@
-"""dbt in forks of a process that has loaded its modules: they take longer to load than most of its commands to run."""
+"""Forks of a process that has loaded modules, such as dbt: they take longer to load than most commands to run."""
 
 import multiprocessing
 import os
@@ -9,17 +9,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # dbt imports every module whose name begins with dbt_, in case it is a plugin.
-PLUGINS = ("dbt_bouncer",)
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["dbt.cli.main", "dbt.adapters.spark.impl", *PLUGINS])
+DBT = ("dbt.cli.main", "dbt.adapters.spark.impl", "dbt_bouncer")
+FORKS = multiprocessing.get_context("forkserver")
+_preloaded: set[str] = set()
+
+
+def preload(*modules: str) -> None:
+    """Have the server of forks load modules when it starts, besides those of other callers."""
+    _preloaded.update(modules)
+    FORKS.set_forkserver_preload(sorted(_preloaded))
 
 
 def dbt(
     arguments: Sequence[str], directory: Path, env: dict[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a dbt command as `subprocess.run` does, with its outputs as text."""
+    preload(*DBT)
     with tempfile.NamedTemporaryFile("r") as stdout, tempfile.NamedTemporaryFile("r") as stderr:
-        process = _CONTEXT.Process(target=_dbt, args=(arguments, directory, env, stdout.name, stderr.name))
+        process = FORKS.Process(target=_dbt, args=(arguments, directory, env, stdout.name, stderr.name))
         process.start()
         process.join(timeout)
         if process.exitcode is None:

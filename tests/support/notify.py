@@ -7,6 +7,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.weeks import IsoWeek
@@ -15,6 +16,7 @@ from python_export.notify.exported import Exported
 from python_export.notify.outbox import Entry, Notice
 from python_export.publishing.publish import Published
 from python_export.publishing.target import Target, open_target
+from tests.support.kills import killed_at
 from tests.support.versions import publish_content
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
@@ -47,11 +49,19 @@ class Site:
         """Notify, and return what was not delivered."""
         return [str(error) for error in deliver.notify(self.settings, env, self.catalog, notices, weeks)]
 
+    def notify_and_die(self, env: dict[str, str]) -> None:
+        """Notify by a process that is killed once a message is sent, before it notes so."""
+        killed_at("notify", "between message and note", _notify, self.settings, env)
+
     def alert(self, env: dict[str, str], error: UserError = FAILED) -> None:
         """Send an alert that the run for the week failed."""
         exported = Exported(IsoWeek.parse(WEEK), is_alone=True)
         with suppress(UserError), deliver.alerting(self.settings, env, exported):
             raise error
+
+
+def _notify(settings: Settings, env: dict[str, str]) -> None:
+    deliver.notify(settings, env, load_catalog(settings))
 
 
 @dataclass

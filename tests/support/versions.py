@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from python_export.datasets.dictionary import Field
+from python_export.publishing.directory import STAGING
+from python_export.publishing.layout import CONDITIONAL
 from python_export.publishing.manifest import Manifest
 from python_export.publishing.publish import Published, publish
-from python_export.publishing.s3_target import CONDITIONAL, S3Target
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
 
@@ -38,16 +39,15 @@ def publish_content(target: Target, content: str, week: str = "2020-W53", restat
 
 
 def tree(target: Target) -> dict[str, bytes]:
-    """Return every public file."""
-    if isinstance(target, S3Target):
-        return {path: target.read(path) for path, _ in target._objects()}
-    files = (path for path in target.root.rglob("*") if path.is_file() and ".staging" not in path.parts)
-    return {str(path.relative_to(target.root)): path.read_bytes() for path in files}
+    """Return every public file, but for the one that shows what the store can do."""
+    depths = ("/".join("*" * depth) for depth in range(1, 8))
+    files = {path for path, _ in target.store.listed("", *depths) if not path.startswith(STAGING)}
+    return {path: target.read(path) for path in files - {CONDITIONAL}}
 
 
 def without_folders(paths: Iterable[str]) -> set[str]:
-    """Return paths without the folders of uploads, and without the object that shows what the store can do."""
-    return {re.sub(r"/lakehouse-[0-9a-f]{16}/", "/", path) for path in paths} - {CONDITIONAL}
+    """Return paths without the folders of uploads."""
+    return {re.sub(r"/lakehouse-[0-9a-f]{16}/", "/", path) for path in paths}
 
 
 def overwrite(target: Target, path: str, content: bytes | None) -> None:

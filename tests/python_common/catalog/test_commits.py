@@ -23,7 +23,11 @@ from python_common.catalog.catalog import load_catalog
 from python_common.catalog.commits import CommitConflict, translate_commit_errors, until_committed
 from python_common.config.settings import Settings
 from python_common.errors import UserError
+from python_ingest.bronze.positions import Position
 from python_ingest.bronze.rewrite import REPLAY, replace_rows
+from python_ingest.declare.topics import Declaration
+from python_ingest.kafka.admin import TopicState
+from python_ingest.landing.batch import BatchPlan, BatchWriter
 from python_ingest.maintenance.maintain import Retention, maintain_table
 
 
@@ -175,7 +179,7 @@ def test_properties_are_set_long_after_the_last_snapshot(table: Table, monkeypat
     assert table.refresh().properties["lakehouse.read"] == "2"
 
 
-def test_maintenance_and_replays_refuse_a_clock_that_is_behind(
+def test_no_job_of_spark_begins_with_a_clock_that_is_behind(
     table: Table, offline_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -187,3 +191,6 @@ def test_maintenance_and_replays_refuse_a_clock_that_is_behind(
         maintain_table(offline_settings, spark, "bronze.events", Retention())
     with pytest.raises(UserError, match=r"bronze\.events was last changed at "):
         replace_rows(spark, table, "", spark, "true", REPLAY)
+    plan = BatchPlan(TopicState("events", "", "", {}, {}), Position(), [])
+    with pytest.raises(UserError, match=r"bronze\.events was last changed at "):
+        BatchWriter(offline_settings, spark, Declaration("events", "bronze", "events"), 0).land(table, plan)

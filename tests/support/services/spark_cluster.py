@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
-import psutil
 
 from python_common.process import Service, free_ports
 from python_common.spark.spark_conf import SPARK_HOME
@@ -71,11 +70,6 @@ class SparkCluster:
         path.write_text("".join(f"{line}\n" for line in ("spark.authenticate true", secret, *lines)))
         path.chmod(0o600)
         return path
-
-    def executors(self, worker: Service) -> list[psutil.Process]:
-        """Return the executors that a worker has started."""
-        process = worker.process()
-        return process.children(recursive=True) if process else []
 
     def _service(self, name: str, port: int, page: int, program: str, *options: str) -> Service:
         return Service(
