@@ -57,7 +57,7 @@ $(CLUSTER): $(wildcard python_common/spark/cluster/*) | $(PREPARED)
 	@$(RUN) python -m python_dev.stack.compiled python_common/spark/target/cluster/SafeJdbcCatalog.jar python_common/spark/cluster/SafeJdbcCatalog.java
 	@touch $@
 
-browser: ## Install Chromium, in which a test looks at the report
+browser: ## Install Chromium, in which a test looks at the page for analysts
 	@[ -n "$(CHROMIUM)" ] \
 		|| { echo "setup: installing chromium" >&2; apt-get update -qq && apt-get install --yes -qq chromium; } > /dev/null \
 		|| { echo "error: there is no Chromium. Install it so that chromium is on the PATH." >&2; exit 1; }
@@ -78,7 +78,7 @@ demo: up ## Sample data through Kafka, ingester, dbt and export to weekly CSV fi
 	@$(RUN) lakehouse stack sample-data payments pizza-orders --wave 2 | tail -n 2
 	@$(RUN) lakehouse weekly --week $(DEMO_WEEK)
 	@echo; echo "demo: 4/4 what analysts get: files, and a mail with the figures of their manifests"
-	@head -n 3 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*_v1.csv | cut -c 1-150
+	@head -n 3 $(STATE)/exports/*/$(DEMO_WEEK)/v1/*/*_v1.csv | cut -c 1-150
 	@echo; $(RUN) lakehouse stack mail
 	@echo "The page with charts: $(STATE)/exports/reports/$(DEMO_WEEK).html; all weeks: $(STATE)/exports/index.html"
 	@echo "The stack is still up: make down stops it. In a shell with its environment, .venv/bin/activate and $(STATE)/env, try:"

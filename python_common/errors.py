@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 
 class UserError(Exception):
@@ -29,16 +30,20 @@ class DeadlineError(UserError):
         )
 
 
+Kind = Literal["ingest", "verify", "fields", "build", "reconcile", "file"]
+
+
 @dataclass(frozen=True)
 class Issue:
     """What a check finds, in words without data.
 
-    `object` is where: a topic's name, or the unique id of a dbt node.
+    `object` is where: a topic's name, or the unique id of a dbt node. `kind` names the check.
     """
 
     message: str
     remedy: str = ""
     object: str = ""
+    kind: Kind | None = None
 
     @property
     def model(self) -> str:

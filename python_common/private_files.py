@@ -79,9 +79,9 @@ def sync(path: Path) -> None:
 
 def delete(path: Path) -> None:
     """Delete a file, or a directory with all that is in it, published versions too; a UserError if files are left."""
-    # Directories of published versions are read-only.
-    for version in path.glob("**/v*/manifest.json"):
-        version.parent.chmod(0o700)
+    # Directories of published versions are read-only: those of uploads, and in releases before 0.7 those of manifests.
+    for folder in (*path.glob("**/v*/lakehouse-*"), *(file.parent for file in path.glob("**/v*/manifest.json"))):
+        folder.chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
         path.unlink()

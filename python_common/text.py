@@ -11,7 +11,7 @@ BLANKS = r"[\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202
 INVISIBLE = r"[\x{ad}\x{61c}\x{180e}\x{200b}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2060}-\x{2069}\x{feff}]"
 # Joiners have a meaning inside of words.
 ENDS = " \t\n\v\f\r\u200c\u200d"
-AROUND = f"(?:{BLANKS}|{INVISIBLE}|[{ENDS}])*"
+PADDING = f"(?:{BLANKS}|{INVISIBLE}|[{ENDS}])*"
 
 
 def trimmed(texts: pa.Array) -> pa.Array:

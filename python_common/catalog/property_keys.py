@@ -29,7 +29,7 @@ LAST_BATCH = "lakehouse.last-batch"
 NOTE = "lakehouse.note."
 
 # The lease by which a change of rows in place holds the table, and its number: ingesters pause while it is live.
-HELD_BY = "lakehouse.held-by"
+HOLDER = "lakehouse.held-by"
 
 # Set before the first row is erased: only such a table is searched for erased rows.
 HAS_ERASED_ROWS = "lakehouse.has-erased-rows"

@@ -24,7 +24,7 @@ from python_common.log import run_module
 
 CENTRAL = "https://repo.maven.apache.org/maven2"
 POM = Path(__file__).with_name("pom.xml")
-AT_ONCE = 8
+DOWNLOADS_AT_ONCE = 8
 ATTEMPTS = 5
 WAIT = wait_exponential(max=8)
 TIMEOUT_SECONDS = 60
@@ -70,7 +70,7 @@ def fetch(pom: Path, target: Path) -> None:
             for jar in (target / folder).glob("*.jar"):
                 if jar.name not in names:
                     jar.unlink()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         list(pool.map(lambda entry: _provide(entry[0], entry[1], target), locked.items()))
 
 
