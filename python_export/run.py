@@ -123,6 +123,7 @@ class Run:
 
     def record(self, weeks: Collection[IsoWeek]) -> None:
         """Record what is known of topics, and the issues, for a decision about some weeks."""
+        self.readiness.reads = completeness.without_rolled_back(self.catalog, self.readiness.reads)
         decision.record_reads(self.catalog, self.readiness.reads, weeks)
         self._record_issues(weeks)
 

@@ -13,6 +13,7 @@ from python_common.errors import UserError
 from python_common.locks.lease import alone
 from python_common.log import log
 from python_common.output import AsJson, console, print_json, print_table
+from python_common.spark import thrift
 from python_common.weeks import IsoWeek, weeks_label
 from python_dbt.project import Project
 from python_dbt.run import parse
@@ -25,6 +26,7 @@ from python_export.notify.exported import Exported
 from python_export.publishing import hold, late
 from python_export.publishing.manifest import Manifest, paths, read_all
 from python_export.publishing.target import open_target
+from python_export.readiness import decision
 from python_export.readiness.completeness import last_week
 from python_export.run import Run
 from python_export.variables import Channels
@@ -150,6 +152,24 @@ def list_versions(
             f"{len(errors)} versions are not in this list: {'; '.join(error.message for error in errors)}",
             errors[0].remedy,
         )
+
+
+@app.command()
+def status(
+    datasets: outcome.Datasets = None,
+    week: outcome.OneWeek = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the rows of ops.export_weeks: what is decided of a week, and why it is withheld, skipped or held."""
+    settings = from_environment()
+    label = IsoWeek.parse(week) if week else last_week(settings, datetime.now(UTC))
+    with thrift.connect(settings) as cursor:
+        rows = [row for row in decision.verdicts(cursor, label) if not datasets or row[0] in datasets]
+    if missing := sorted({*(datasets or ())} - {row[0] for row in rows}):
+        raise UserError(
+            f"ops.export_weeks has no row of {', '.join(missing)} {label}", "Name a dataset and a past week"
+        )
+    print_table(("dataset", "week", "verdict", "version", "why", "export root"), rows, as_json)
 
 
 def _print_versions(manifests: list[Manifest]) -> None:

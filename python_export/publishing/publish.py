@@ -72,7 +72,8 @@ def publish(
 
     Raises:
         WithdrawnContentError: the week's newest version had this content, and `draft` restates nothing.
-        UserError: another export has published other content first, or a newer release has published the week.
+        UserError: another export has published other content first, or a newer release has published the week; or it
+            has its one version, because small groups are suppressed, and `draft` restates nothing.
     """
     sha256 = digest(staged)
     versions = paths(target, [draft.dataset], draft.week)
@@ -88,6 +89,12 @@ def publish(
         raise WithdrawnContentError(
             f"{before.path} had this content and was withdrawn on {before.withdrawn.on}: {before.withdrawn.reason}",
             "Correct the data: other content is the next version",
+        )
+    if versions and draft.small_groups and not draft.restated:
+        # The run saw no version when it decided: the difference of two would show who is in a small group.
+        raise UserError(
+            f"{draft.dataset} {draft.week} has its one version, which another export has published meanwhile",
+            f"Run `lakehouse export run {draft.dataset} --restate --week {draft.week} --reason ...` for another one",
         )
     draft = review(replace(draft, sha256=sha256))
 

@@ -1,15 +1,16 @@
 """Asks whether a week is over, and how far its topics are: models/ops/ops_topic_weeks.sql decides if it is complete."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pyhive import hive
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from python_common.catalog import property_keys
-from python_common.catalog.catalog import load_table
+from python_common.catalog.catalog import history, load_table
 from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark import spark_sql
@@ -67,6 +68,26 @@ def read_topics(
     return {topic.name: _read(settings, cursor, catalog, topic) for topic in dict.fromkeys([*chosen, *related])}
 
 
+def without_rolled_back(catalog: Catalog, reads: Mapping[str, TopicRead]) -> dict[str, TopicRead]:
+    """Return reads; that of a table which no longer comes from the snapshot that was read is an error.
+
+    A build after a rollback lacks records that were counted before it.
+    """
+    return {topic: replace(read, error=read.error or _lost(catalog, read)) for topic, read in reads.items()}
+
+
+def _lost(catalog: Catalog, read: TopicRead) -> str | None:
+    if read.bronze_table is None or read.snapshot_id is None:
+        return None
+    try:
+        table = load_table(catalog, read.bronze_table)
+    except UserError as error:
+        return error.message
+    if table and any(snapshot.snapshot_id == read.snapshot_id for snapshot, _ in history(table)):
+        return None
+    return f"behind: {read.bronze_table} was rolled back, or created again, since {read.topic} was read"
+
+
 def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
     return sorted({topic for dataset in datasets for topic in dataset.topics}, key=lambda topic: topic.name)
 
@@ -74,6 +95,8 @@ def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
 def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicRead:
     read = TopicRead(
         topic=topic.name,
+        bronze_table=topic.bronze,
+        snapshot_id=None,
         asked_at=datetime.now(UTC),
         error=None,
         broker_error=None,
@@ -87,12 +110,14 @@ def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topi
     try:
         if (table := load_table(catalog, topic.bronze)) is None:
             return replace(read, error=f"behind: {topic.name} has landed nothing")
+        snapshot = table.current_snapshot()
         unread, broker_error = _unread(settings, table, topic)
-        partitions, weeks = _landed(cursor, table, topic)
+        partitions, weeks = _landed(cursor, table, topic, snapshot)
     except UserError as error:
         return replace(read, error=error.message)
     return replace(
         read,
+        snapshot_id=snapshot.snapshot_id if snapshot else None,
         broker_error=broker_error,
         partitions=[
             {
@@ -118,7 +143,9 @@ def _unread(settings: Settings, table: Table, topic: Topic) -> tuple[set[int], s
         return set(), unavailable.message
 
 
-def _landed(cursor: hive.Cursor, table: Table, topic: Topic) -> tuple[dict[int, datetime], dict[int, tuple[int, int]]]:
+def _landed(
+    cursor: hive.Cursor, table: Table, topic: Topic, snapshot: Snapshot | None
+) -> tuple[dict[int, datetime], dict[int, tuple[int, int]]]:
     """Return of each partition the newest plausible time of a decoded record, EPOCH without one; and counts of weeks.
 
     They are by the first microsecond of a week: the records that are stamped in it, and the dead letters among them.
@@ -126,6 +153,7 @@ def _landed(cursor: hive.Cursor, table: Table, topic: Topic) -> tuple[dict[int, 
     # The log before a topic was recreated is no measure of the new one.
     generation = property_keys.generation(table.properties)
     of_topic = f" and kafka_generation = {generation}" if generation else ""
+    version = f" version as of {snapshot.snapshot_id}" if snapshot else ""
     rows = spark_sql.run(
         cursor,
         # A record that is stamped beyond what Spark can hold has no stamp: it counts when it came.
@@ -133,7 +161,7 @@ def _landed(cursor: hive.Cursor, table: Table, topic: Topic) -> tuple[dict[int, 
         f" count(*), count_if(decode_error is not null and not {IS_ERASED}),"
         f" unix_micros(max(case when (decode_error is null or {IS_ERASED})"
         f" and kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE}{of_topic} then kafka_timestamp end))"
-        f" from {spark_sql.relation(topic.bronze)} group by 1, 2",
+        f" from {spark_sql.relation(topic.bronze)}{version} group by 1, 2",
         f"read how far {topic.name} is",
     )
     partitions: dict[int, datetime] = {}

@@ -50,6 +50,8 @@ class TopicRead:
     """What broker and bronze table of a topic had when they were asked."""
 
     topic: Annotated[str, "name of the Kafka topic"]
+    bronze_table: Annotated[str | None, "<schema>.<table> that the topic lands in"]
+    snapshot_id: Annotated[int | None, "of the bronze table, as of which it was read", LongType()]
     asked_at: Annotated[datetime, "when they were asked"]
     error: Annotated[str | None, "why the table could not be read"]
     broker_error: Annotated[str | None, "why the broker's end offsets are unknown"]
@@ -187,3 +189,21 @@ def decisions(cursor: hive.Cursor, wanted: Collection[tuple[str, IsoWeek]]) -> D
             f"ops.export_weeks has no row of {', '.join(missing)}", "Look into models/ops/ops_export_weeks.sql"
         )
     return {key: decided[key] for key in wanted}
+
+
+def verdicts(cursor: hive.Cursor, week: IsoWeek) -> list[tuple[Any, ...]]:
+    """Return what the view has of a week: dataset, week, verdict, published version, why, and export root.
+
+    Raises:
+        UserError: the view cannot be read, as before the first run.
+    """
+    why = "array_join(concat(reasons, array_compact(array(skipped, held)), warnings), '; ')"
+    try:
+        return spark_sql.run(
+            cursor,
+            f"select dataset_name, week_label, verdict, published_version, {why}, export_root"
+            f" from ops.export_weeks where week_label = '{week}' order by dataset_name, export_root",
+            f"read what is decided of {week}",
+        )
+    except UserError as error:
+        raise UserError(error.message, "`lakehouse weekly` makes ops.export_weeks") from None

@@ -12,16 +12,9 @@ from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import from_environment
 from python_common.errors import UserError
 from python_common.output import AsJson, console, print_json
-from python_common.spark.java import executable
 from python_dbt.project import Project
 
 app = typer.Typer(no_args_is_help=True)
-
-
-@app.command()
-def java() -> None:
-    """Print the Java that will run Spark, or its defect."""
-    console.print(f"java: {executable()}")
 
 
 @app.command()

@@ -77,7 +77,9 @@ def read(
         for number in sorted(newest.keys() | unread)
     ]
     weeks = [{"starts_at": WEEK.start, "records": 1, "dead_letters": 0}]
-    usual = TopicRead(topic, asked_at, None, None, None, int(GRACE.total_seconds()), 0, 0.0, partitions, weeks)
+    usual = TopicRead(
+        topic, None, None, asked_at, None, None, None, int(GRACE.total_seconds()), 0, 0.0, partitions, weeks
+    )
     return replace(usual, **more)
 
 

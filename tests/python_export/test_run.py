@@ -21,6 +21,7 @@ from python_export.publishing.target import open_target
 from python_export.publishing.versions import tag_name
 from tests.support.export_run import EVENTS_YML, SCHEMA_NAME, WEEK, Shop, in_next_week
 from tests.support.hostile_rows import COLUMNS, GUARDED, MONDAY, WITH_NUL, hostile_rows, published_rows
+from tests.support.in_process import Command
 from tests.support.publishing import unlock
 
 
@@ -137,11 +138,17 @@ def test_same_data_is_one_version_and_late_data_the_next(
     assert warning.startswith("events/2020-W53/v2 had this content and was withdrawn")
 
 
-def test_a_week_that_a_topic_has_not_passed_is_published(shop: Shop) -> None:
+def test_a_week_that_a_topic_has_not_passed_is_published(shop: Shop, export: Command) -> None:
     shop.land(*hostile_rows())
     reason = shop.withheld()
     assert reason.startswith("behind: shop.events at 2021-01-03 23:59:59 UTC (The topic 'shop.events' does not exist")
     assert shop.previewed() == ("never published", reason)
+    [row] = json.loads(export(shop.settings, "status", "events", "--week", str(WEEK), "--json").stdout)
+    assert row == {"dataset": "events", "week": str(WEEK), "verdict": "withhold", "why": reason} | dict.fromkeys(
+        ("version", "export_root")
+    )
+    unknown = export(shop.settings, "status", "--week", str(WEEK), "evnts").exception
+    assert str(unknown).startswith("ops.export_weeks has no row of evnts 2020-W53")
 
 
 def test_fewer_persons_than_required_withhold_the_week(shop: Shop) -> None:

@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -11,6 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
 
 from python_common.errors import Issue, UserError
+from python_dbt.run import build
 from python_export.cli import versions
 from python_export.cli.outcome import WITHHELD, end_run
 from python_export.cli.run import app
@@ -68,6 +70,23 @@ def test_another_command_publishes_what_verify_refused(shop: Shop) -> None:
         row.outcome for row in decision.LOG.rows(shop.catalog).values() if row.address.endswith("events/2020-W53")
     ]
     assert logged[-2:] == [issue.message, "published v1"]
+
+
+def test_a_week_whose_records_were_rolled_back_is_published(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After they were counted, and before the build read them."""
+    for notes in ("a", "b"):
+        shop.land((1, MONDAY, notes, *[None] * 5), in_next_week(1000))
+
+    def build_after_rollback(*arguments: Any, **options: Any) -> list[Issue]:
+        table = shop.catalog.load_table((SCHEMA_NAME, "events"))
+        with table.manage_snapshots() as change:
+            change.rollback_to_snapshot(table.current_snapshot().parent_snapshot_id)
+        return build(*arguments, **options)
+
+    monkeypatch.setattr("python_export.run.build", build_after_rollback)
+    assert (
+        shop.withheld() == f"behind: {SCHEMA_NAME}.events was rolled back, or created again, since shop.events was read"
+    )
 
 
 def test_a_week_that_other_sql_built_is_published(shop: Shop) -> None:

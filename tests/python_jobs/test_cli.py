@@ -40,7 +40,7 @@ def test_the_list_has_the_summary_of_each_command(name: str) -> None:
 WITHOUT_JSON = {
     *("stack up", "stack down", "stack logs", "stack mail", "stack sample-data", "stack temporary", "ingest rebind"),
     *("export skip", "export notify", "export approve", "erase", "fork create", "fork drop", "review", "scaffold"),
-    *("thrift", "pii create", "pii rotate", "check java", "check pii"),
+    *("thrift", "pii create", "pii rotate", "check pii"),
 }
 
 

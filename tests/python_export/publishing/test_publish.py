@@ -13,8 +13,17 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_dev.stack import stack
 from python_export.datasets import contract
-from python_export.publishing.manifest import FileColumn, Manifest, ManifestError, paths, published, read, read_all
-from python_export.publishing.publish import Published, put_contract
+from python_export.publishing.manifest import (
+    FileColumn,
+    Manifest,
+    ManifestError,
+    SmallGroups,
+    paths,
+    published,
+    read,
+    read_all,
+)
+from python_export.publishing.publish import Published, put_contract, withdraw
 from python_export.publishing.target import Target, open_target
 from tests.support.hostile_rows import DATASET, draft
 from tests.support.in_process import Command
@@ -64,6 +73,22 @@ def test_changed_content_is_a_new_version_and_the_old_one_stays(local: Target) -
         name: content for name, content in before.items() if "latest" not in name
     }
     assert pointer(local)["version"] == 2
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+def test_a_stale_run_adds_no_second_version_of_small_groups(local: Target, withdrawn: bool) -> None:
+    """Both runs found no version of the week; the one that decided first comes last."""
+    suppressed = replace(draft("2020-W53"), small_groups=SmallGroups(threshold=10, suppressed=3))
+    first = publish_file(local, "note\na\n", suppressed).manifest
+    if withdrawn:
+        withdraw(local, first.path, "a wrong price")
+    else:
+        assert publish_file(local, "note\na\n", suppressed).unchanged
+    with pytest.raises(UserError, match=r"^events 2020-W53 has its one version, .* --restate --week 2020-W53"):
+        publish_file(local, "note\nb\n", suppressed)
+    assert paths(local) == ["events/2020-W53/v1"]
+    again = publish_file(local, "note\nb\n", replace(suppressed, restated="prices were wrong"))
+    assert again.manifest.version == 2
 
 
 def publish_rows(target: Target, header: str, *rows: str, key: tuple[str, ...] = ("note",)) -> Manifest:

@@ -19,7 +19,7 @@ from python_common.errors import UserError
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
 from python_export.datasets.declared import Dataset, Topic
-from python_export.readiness.completeness import EPOCH, last_week, read_topics, require_past
+from python_export.readiness.completeness import EPOCH, last_week, read_topics, require_past, without_rolled_back
 from python_export.readiness.decision import TopicRead
 from python_ingest.declare.topics import DeadLetterLimit
 from python_ingest.kafka.admin import Broker
@@ -37,6 +37,22 @@ BRONZE = pa.schema(
         ("ingested_at", pa.timestamp("us", "UTC")),
         ("decode_error", pa.string()),
     ]
+)
+
+
+READ = TopicRead(
+    topic="events",
+    bronze_table="bronze.events",
+    snapshot_id=None,
+    asked_at=END,
+    error=None,
+    broker_error=None,
+    producer=None,
+    silence_seconds=0,
+    max_dead_letters=0,
+    max_dead_letter_share=0.0,
+    partitions=[],
+    weeks=[],
 )
 
 
@@ -184,6 +200,49 @@ def test_stamped_records_are_counted_by_week(stack: Settings) -> None:
     assert counted == {WEEK.minus(1).start: (50, 50), WEEK.start: (100, 30), END: (41, 40)}
     assert read.dead_letters(WEEK) == 30
     assert (read.max_dead_letters, read.max_dead_letter_share, read.silence_seconds) == (29, 0.29, 7200)
+
+
+def test_a_table_rolled_back_after_its_read_is_behind(offline_settings: Settings) -> None:
+    """What a build reads then lacks records that were counted; what comes on top of the read is no loss."""
+    catalog = load_catalog(offline_settings, create=True)
+    catalog.create_namespace("bronze")
+    table = catalog.create_table("bronze.events", BRONZE)
+    row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "ingested_at": END}
+
+    def land() -> int:
+        table.append(pa.Table.from_pylist([row], BRONZE))
+        return table.current_snapshot().snapshot_id
+
+    def error_of(snapshot: int | None) -> str | None:
+        read = replace(READ, bronze_table="bronze.events", snapshot_id=snapshot)
+        return without_rolled_back(catalog, {"events": read})["events"].error
+
+    first, second = land(), land()
+    assert [error_of(snapshot) for snapshot in (None, first, second)] == [None] * 3
+    with table.manage_snapshots() as rolled_back:
+        rolled_back.rollback_to_snapshot(first)
+    lost = "behind: bronze.events was rolled back, or created again, since events was read"
+    assert [error_of(snapshot) for snapshot in (first, second)] == [None, lost]
+    # The records that land next are others.
+    land()
+    assert [error_of(snapshot) for snapshot in (None, first, second)] == [None, None, lost]
+    catalog.drop_table("bronze.events")
+    assert error_of(first) == lost
+    table = catalog.create_table("bronze.events", BRONZE)
+    land()
+    assert error_of(first) == lost
+
+
+def test_a_topic_is_read_as_of_one_snapshot(stack: Settings, topic: Topic) -> None:
+    catalog = load_catalog(stack)
+    make_namespace(catalog, "bronze_tests")
+    table = catalog.create_table(topic.bronze, BRONZE)
+    row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
+    with thrift.connect(stack) as cursor:
+        assert read_topics(stack, cursor, catalog, [of(topic)])[topic.name].snapshot_id is None
+        table.append(pa.Table.from_pylist([row], BRONZE))
+        read = read_topics(stack, cursor, catalog, [of(topic)])[topic.name]
+    assert (read.bronze_table, read.snapshot_id) == (topic.bronze, table.current_snapshot().snapshot_id)
 
 
 def test_a_table_that_cannot_be_read_is_an_error_of_its_topic(stack: Settings) -> None:
