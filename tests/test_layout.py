@@ -1,4 +1,4 @@
-"""Tests mirror the packages, and have names of a line."""
+"""Packages have few modules; tests mirror them, and have names of a line."""
 
 import re
 from pathlib import Path
@@ -18,6 +18,11 @@ def is_mirrored(test: Path) -> bool:
 def test_each_test_in_a_folder_mirrors_a_module() -> None:
     """The tests of several modules of a package are in its root, or in tests/end_to_end."""
     assert [str(test) for test in TESTS.glob("python_*/*/**/test_*.py") if not is_mirrored(test)] == []
+
+
+def test_no_folder_has_more_than_14_modules() -> None:
+    folders = {file.parent for file in PROJECT_ROOT.glob("python_*/**/*.py")}
+    assert [str(folder) for folder in folders if len([*folder.glob("[!_]*.py")]) > 14] == []
 
 
 def test_no_name_of_a_test_has_more_than_60_characters() -> None:
