@@ -39,8 +39,8 @@ def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypat
         assert (exported.published, exported.has_issues, exported.held_weeks) == ([], False, 1)
         [row] = hold.TABLE.rows(shop.catalog).values()
         assert row.reason == figures
-        [reason] = map(str, exported.withheld)
-        assert reason.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
+        [notice] = exported.notices()
+        assert notice.message.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
         with pytest.raises(typer.Exit) as ended:
             end_run(exported, None)
         assert ended.value.exit_code == WITHHELD
@@ -59,7 +59,7 @@ def test_another_command_publishes_what_verify_refused(shop: Shop) -> None:
     shop.land(*hostile_rows(), in_next_week(1000))
     [topic] = declared.load(shop.project)["events"].topics
     issue = Issue("it differs from the broker", object=topic.name, kind="verify")
-    decision.record_issues(shop.catalog, [(None, issue)], {}, ())
+    decision.record_issues(shop.catalog, [issue], {}, ())
     for with_build in (True, False):
         assert shop.withheld(with_build) == issue.message
     decision.record_issues(shop.catalog, [], {"verify": None}, ())
@@ -135,11 +135,11 @@ def test_a_dataset_or_week_that_fails_costs_another(shop: Shop) -> None:
     folder.write_text("a file")
     exported = shop.run(names=())
     assert [version.manifest.path for version in exported.published] == ["groups/2020-W53/v1"]
-    [dataset] = exported.withheld
-    assert str(dataset).startswith("events 2020-W53 is withheld: The export stopped: Not a directory ("), dataset
+    [issue] = exported.withheld
+    assert (issue.object, issue.message[:34]) == ("events", "The export stopped: Not a director"), issue
     exported = shop.run(EMPTY_WEEK, WEEK)
     assert [version.manifest.path for version in exported.published] == ["events/2020-W52/v1"]
-    assert [(dataset.dataset, dataset.week) for dataset in exported.withheld] == [("events", "2020-W53")]
+    assert [(issue.object, issue.week) for issue in exported.withheld] == [("events", "2020-W53")]
     # Where nothing at all can be published, it is no matter of a dataset.
     with pytest.raises(UserError, match="The export stopped: Not a directory"):
         shop.run()

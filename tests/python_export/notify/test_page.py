@@ -11,21 +11,20 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.weeks import IsoWeek
 from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.exported import Exported
-from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import SmallGroups
 from python_export.publishing.target import open_target
 from python_export.variables import Channels
 from tests.support.hostile_rows import draft, failing
+from tests.support.notify import NEXT_WEEK, WEEK, warning, withheld
 from tests.support.publishing import unlock
 from tests.support.small_project import write_manifest
 from tests.support.versions import publish_file, without_folders
 
-WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 CHART = {"by": "branch", "of": "loans", "title": "Loans", "heading": "Branch", "label": "Loans", "empty": "None."}
 RANKING = {
     "by": "loans",
@@ -66,7 +65,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return models
 
 
-def page_of(settings: Settings, notices: Iterable[Notice] = (), week: str = WEEK) -> str:
+def page_of(settings: Settings, notices: Iterable[Issue] = (), week: str = WEEK) -> str:
     """Write the report of a week, and return the page."""
     [address] = report.write(settings, [week], index.current(open_target(settings)), [*notices])
     return Path(address).read_text()
@@ -113,8 +112,8 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
     offline_settings: Settings, catalog: Catalog, library: dict[str, Any], tmp_path: Path
 ) -> None:
     write_manifest(tmp_path, "ops", {name: library[name] for name in ("exp_weekly__fines", "exp_weekly__loans")})
-    target, withheld = open_target(offline_settings), Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind")
-    for notices in ([withheld], [replace(withheld, week=NEXT_WEEK, text="of another week")]):
+    target, behind = open_target(offline_settings), withheld("loans")
+    for notices in ([behind], [replace(behind, week=NEXT_WEEK, message="of another week")]):
         outbox.record_notices(catalog, target, notices, Channels(), [])
     # The last of these has no figure of the first in its history.
     weeks = [str(IsoWeek.parse(WEEK).minus(-later)) for later in (0, 7, 8)]
@@ -133,7 +132,7 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
     report.withdraw(target, [f"fines/{WEEK}/v2"], "a wrong price")
     page_of_week, later, last = pages()
     assert ("fines v1" in page_of_week, "fines v2" in page_of_week) == (True, False)
-    assert (page_of_week.count(withheld.text), "of another week" in page_of_week) == (3, False)
+    assert (page_of_week.count(behind.message), "of another week" in page_of_week) == (3, False)
     assert ("fines v1" in later, last) == (True, "figures of fines v2")
     report.withdraw(target, [f"fines/{WEEK}/v1"], "a wrong price")
     assert "fines is not published" in pages()[0]
@@ -196,10 +195,9 @@ def test_a_withheld_dataset_is_never_shown_as_zero(
     monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "")
     before = replace(draft("2020-W52"), dataset="loans", totals_by={"branch": {"north": {"rows": "2", "loans": "7"}}})
     publish_file(open_target(offline_settings), "title,loans\n", before)
-    withheld = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
-    page = page_of(offline_settings, [withheld])
+    page = page_of(offline_settings, [withheld("loans")])
     # On top, in the place of its chart, and next to the files.
-    assert page.count(withheld.text) == 3
+    assert page.count(withheld("loans").message) == 3
     assert "shelves is not published for 2020-W53" in page
     for shown_as_zero in ("-100.0", ">0<", "None.", 'id="chart-'):
         assert shown_as_zero not in page
@@ -237,7 +235,7 @@ def test_the_sales_of_eight_weeks_are_those_of_manifests(
         )
         version = publish_file(open_target(offline_settings), f"{weeks}", lines).manifest
         files.append(f"{version.path}/{version.file}")
-    page = page_of(offline_settings, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])
+    page = page_of(offline_settings, [warning("of W53"), warning("other", NEXT_WEEK)])
     assert [name in page for name in ("of W53", "other")] == [True, False]
     assert '<th scope="row">store</th>' in page
     labels = re.findall('<div class="tile"><span class="soft">(.*?)</span><b>(.*?)</b>', page)
@@ -303,10 +301,10 @@ def test_what_a_file_lacks_is_next_to_it_with_the_reason(offline_settings: Setti
         small_groups=SmallGroups(threshold=10, suppressed=3),
     )
     publish_file(open_target(offline_settings), "title,loans\n", lacking)
-    late = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
+    late = withheld("loans")
     [files] = re.findall(r'<table id="files">.*?</table>', page_of(offline_settings, [late]), re.S)
     assert re.findall("<div>(.*?)</div>", files) == [
-        late.text,
+        late.message,
         "quarantined, no order: 1,200",
         "withheld, may be personal data, e-mail address in title: 2",
         "suppressed, groups of fewer than 10 persons, and the next larger one of a total: 3",
