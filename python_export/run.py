@@ -105,19 +105,18 @@ class Run:
         if with_due or not self.weeks:
             self.figures = late.figures(self.catalog)
         due = self._due(target, chosen)
-        decision.record_reads(self.catalog, self.reads, due)
+        decision.record_reads(self.catalog, self.reads, {week for _, week in due})
         decided = self._decisions(due)
         holds = hold.unapproved(self.catalog)
         rows = []
-        for week, names_of_week in due.items():
-            for name in names_of_week:
-                why = late.why_due(target, name, week, has_one_version=bool(known[name].suppressed))
-                if row := holds.get(target.address(f"{name}/{week}")):
-                    reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
-                else:
-                    own = [issue.message for issue in omitted if issue.object in known[name].lineage]
-                    reason = "; ".join(dict.fromkeys([*decided[name, week].reasons, *own]))
-                rows.append((name, str(week), why, reason))
+        for name, week in due:
+            why = late.why_due(target, name, week, has_one_version=bool(known[name].suppressed))
+            if row := holds.get(target.address(f"{name}/{week}")):
+                reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
+            else:
+                own = [issue.message for issue in omitted if issue.object in known[name].lineage]
+                reason = "; ".join(dict.fromkeys([*decided[name, week].reasons, *own]))
+            rows.append((name, str(week), why, reason))
         return rows
 
     def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
@@ -177,33 +176,34 @@ class Run:
         What fails for a dataset withholds it. If all fails alike, it is raised: then it is no matter of a dataset.
         """
         failed: list[tuple[Issue, Exception]] = []
+        weeks = [*dict.fromkeys(week for _, week in due)]
         if not self.restated:
             due, versions, warnings = late.without_published(target, due, self.published)
             self.exported.published += versions
             self.exported.warnings += warnings
-        names = {name for names in due.values() for name in names}
+        names = {name for name, _ in due}
         self.checked["file"] = names
         if with_build:
             known = declared.load(self.project)
             self.checked.setdefault("build", frozenset().union(*(known[name].lineage for name in names)))
-        decided = self._decide(due)
+        decided = self._decide(due, weeks)
         due = self._without_waiting(due, decided)
         if with_build:
-            self._build(
-                {week: due[week] for week in due if not (are_built and week in self.weeks)}, decided, not are_built
-            )
-            decided = self._decide(due)
-        for week in due:
+            to_build = [(name, week) for name, week in due if not (are_built and week in self.weeks)]
+            self._build(to_build, decided, not are_built)
+            decided = self._decide(due, weeks)
+        for week in weeks:
             scratch = directory / str(week)
             scratch.mkdir()
             # What the models declare now: dbt may just have read a newer project.
             datasets = declared.load(self.project)
-            failed += self._publish_week(week, [datasets[name] for name in due[week]], decided, target, scratch)
+            chosen = [datasets[name] for name, due_week in due if due_week == week]
+            failed += self._publish_week(week, chosen, decided, target, scratch)
             if self.figures is not None:
                 public = (version.manifest for version in self.exported.published)
                 done = [(manifest.dataset, manifest.week) for manifest in public if manifest.week == str(week)]
                 late.record_figures(self.catalog, target, done, self.figures)
-        if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
+        if len(failed) == len(due) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
         for issue, _ in failed:
             self._refuse(issue)
@@ -218,23 +218,22 @@ class Run:
             one.reasons for one in decided.values()
         )
         self.exported.warnings += self.without_dataset(declared.load(self.project).values())
-        self._record_issues(due)
+        self._record_issues(weeks)
 
-    def _decide(self, due: late.WeeksToExport) -> Decisions:
-        """Record what is known, and return what dbt decides by it of due weeks."""
+    def _decide(self, due: late.WeeksToExport, weeks: Collection[IsoWeek]) -> Decisions:
+        """Record what is known about some weeks, and return what dbt decides by it of due ones."""
         self.require()
-        self.record(due)
+        self.record(weeks)
         return self._decisions(due)
 
     def _decisions(self, due: late.WeeksToExport) -> Decisions:
-        wanted = [(name, week) for week, names in due.items() for name in names]
-        if not wanted:
+        if not due:
             return {}
         if not self.has_views:
             rerun(self.project, (), *decision.MODELS)
             self.has_views = True
         with thrift.connect(self.settings) as cursor:
-            return decision.decisions(cursor, wanted)
+            return decision.decisions(cursor, due)
 
     def _without_waiting(self, due: late.WeeksToExport, decided: Decisions) -> late.WeeksToExport:
         """Return due weeks without those that wait for what is wrong in every week, and add a warning of each dataset.
@@ -242,22 +241,23 @@ class Run:
         What the run is for does not wait: it is withheld.
         """
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
-        for week, names in due.items():
-            for name in names:
-                reasons = decided[name, week].reasons
-                if week not in self.weeks and not self.in_every_week.isdisjoint(reasons):
-                    waiting.setdefault((name, "; ".join(reasons)), []).append(week)
+        left = []
+        for name, week in due:
+            reasons = decided[name, week].reasons
+            if week in self.weeks or self.in_every_week.isdisjoint(reasons):
+                left.append((name, week))
+            else:
+                waiting.setdefault((name, "; ".join(reasons)), []).append(week)
         self.exported.warnings += [
             f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
             for (name, reason), weeks in waiting.items()
         ]
-        left = {(name, week) for (name, _), weeks in waiting.items() for week in weeks}
-        return {week: [name for name in names if (name, week) not in left] for week, names in due.items()}
+        return left
 
     def _due(self, target: Target, datasets: Collection[Dataset]) -> late.WeeksToExport:
         """Return the weeks, the newest first, then with figures those that are due."""
         names = [dataset.name for dataset in datasets]
-        chosen = {week: names for week in sorted(self.weeks, reverse=True)}
+        chosen = [(name, week) for week in sorted(self.weeks, reverse=True) for name in names]
         if self.figures is None:
             return chosen
         once = [dataset.name for dataset in datasets if dataset.suppressed]
@@ -268,7 +268,7 @@ class Run:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
             )
-        return {**chosen, **due, **chosen}
+        return [*dict.fromkeys([*chosen, *due])]
 
     def _build(self, due: late.WeeksToExport, decided: Decisions, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
@@ -276,16 +276,14 @@ class Run:
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
         """
         datasets = declared.load(self.project)
-        wanted = {
-            week: [datasets[name] for name in names if not decided[name, week].reasons] for week, names in due.items()
-        }
-        weeks = sorted(week for week, chosen in wanted.items() if chosen)
-        exports = {dataset.model: dataset for week in weeks for dataset in wanted[week]}
+        wanted = [(datasets[name], week) for name, week in due if not decided[name, week].reasons]
+        weeks = sorted({week for _, week in wanted})
+        exports = {dataset.model: dataset for dataset, _ in wanted}
         issues = self._built(exports.values(), weeks, with_ancestors) if weeks else []
         if len(weeks) > 1:
             again = {issue.model for issue in issues if issue.model in exports}
             for week in weeks:
-                if chosen := [dataset for dataset in wanted[week] if dataset.model in again]:
+                if chosen := [dataset for dataset, its_week in wanted if its_week == week and dataset.model in again]:
                     self.add_failed(self._built(chosen, [week], with_ancestors=False), exports, [week])
             issues = [issue for issue in issues if issue.model not in exports]
         self.add_failed(issues, exports, weeks)

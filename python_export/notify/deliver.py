@@ -159,7 +159,8 @@ def _record_overdue(
     expected = f"{week.end + channels.expected_by:%Y-%m-%d %H:%M} UTC"
     texts = {
         name: f"{name} {week} was expected by {expected}: {reasons.get(name) or 'no run has published or withheld it'}"
-        for name in due.get(week, ())
+        for name, due_week in due
+        if due_week == week
     }
     if texts:
         outbox.record_alarms(catalog, target, str(week), texts, channels)
