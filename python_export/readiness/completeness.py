@@ -87,19 +87,17 @@ def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topi
     try:
         if (table := load_table(catalog, topic.bronze)) is None:
             return replace(read, error=f"behind: {topic.name} has landed nothing")
-        unread, broker_error = _unread(settings, table, topic)
+        try:
+            unread = unread_partitions(settings, table, topic.name, BROKER_SECONDS)
+        except UserError as unavailable:
+            unread, read = set(), replace(read, broker_error=unavailable.message)
         partitions, weeks = _landed(cursor, table, topic)
     except UserError as error:
         return replace(read, error=error.message)
     return replace(
         read,
-        broker_error=broker_error,
         partitions=[
-            {
-                "kafka_partition": partition,
-                "newest_at": partitions.get(partition),
-                "is_unread": partition in unread,
-            }
+            {"kafka_partition": partition, "newest_at": partitions.get(partition), "is_unread": partition in unread}
             for partition in sorted(partitions.keys() | unread)
         ],
         weeks=[
@@ -108,14 +106,6 @@ def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topi
             if 0 <= monday < YEAR_10000
         ],
     )
-
-
-def _unread(settings: Settings, table: Table, topic: Topic) -> tuple[set[int], str | None]:
-    """Return the partitions of which the table lacks records, by the broker's end offsets, or why they are unknown."""
-    try:
-        return unread_partitions(settings, table, topic.name, BROKER_SECONDS), None
-    except UserError as unavailable:
-        return set(), unavailable.message
 
 
 def _landed(cursor: hive.Cursor, table: Table, topic: Topic) -> tuple[dict[int, datetime], dict[int, tuple[int, int]]]:
