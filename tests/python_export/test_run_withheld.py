@@ -1,7 +1,6 @@
 """Runs that withhold or hold datasets, and datasets that are published once per week."""
 
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,16 +19,16 @@ from python_export.publishing import hold, late, publish
 from python_export.publishing.target import open_target
 from python_export.readiness import decision
 from tests.support.export_run import EMPTY_WEEK, EVENTS_SQL, EVENTS_YML, SCHEMA_NAME, WEEK, Shop, in_next_week, run_dbt
-from tests.support.hostile_rows import MONDAY, draft, hostile_rows
-from tests.support.versions import publish_file
+from tests.support.hostile_rows import MONDAY, hostile_rows
+from tests.support.versions import publish_content
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     for back in range(1, 5):
-        before = replace(draft(str(WEEK.minus(back))), control_totals={"amount": "10.00"})
-        publish_file(open_target(shop.settings), "note\na\n", before)
+        week, totals = str(WEEK.minus(back)), {"amount": "10.00"}
+        publish_content(open_target(shop.settings), "note\na\n", week, control_totals=totals)
     figures = "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
     export = "        export:\n"
     with shop.edited(EVENTS_YML, export, f"{export}          hold: {{rows: 3, amount: 3}}\n"):

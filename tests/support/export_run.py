@@ -121,7 +121,7 @@ class Shop:
         assert (exported.published, exported.has_issues) == ([], has_issues)
         assert self.files() == files
         [issue] = exported.withheld
-        assert (issue.object, issue.week) == ("events", "2020-W53")
+        assert (issue.object, issue.week, issue.kind) == ("events", "2020-W53", "file")
         return issue.message
 
     def previewed(self) -> tuple[str, str]:

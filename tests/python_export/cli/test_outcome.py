@@ -16,9 +16,8 @@ from python_export.notify import index
 from python_export.notify.exported import Exported
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
-from tests.support.hostile_rows import draft
 from tests.support.notify import BEHIND
-from tests.support.versions import publish_file
+from tests.support.versions import publish_content
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
@@ -29,9 +28,8 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
         ("2020-W53", 2, "bb"),
         ("2021-W01", 3, "c"),
     ):
-        described = replace(draft(week), rows=rows, created_at="2021-01-04T06:00:00Z")
-        publish_file(target, content, described)
-    publish_file(target, "a", replace(draft("2020-W53"), dataset="orders"))
+        publish_content(target, content, week, rows=rows, created_at="2021-01-04T06:00:00Z")
+    publish_content(target, "a", dataset="orders")
     for path in ("events/2021-W01/v1", "orders/2020-W53/v1"):
         withdraw(target, path, "a wrong price")
     exported = Exported(IsoWeek(2021, 1), current=index.current(target))

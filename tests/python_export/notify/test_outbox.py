@@ -23,12 +23,12 @@ from python_export.variables import Channels
 from python_jobs import fork
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
-from tests.support.hostile_rows import draft, failing
+from tests.support.hostile_rows import failing
 from tests.support.in_process import Command
 from tests.support.notify import BEHIND, NEXT_WEEK, WEEK, Calls, Site, warning, withheld
 from tests.support.publishing import unlock
 from tests.support.services.mail_server import Mailbox, dead_smtp, text_of
-from tests.support.versions import publish_file
+from tests.support.versions import publish_content
 
 
 @pytest.mark.usefixtures("published_to")
@@ -61,7 +61,7 @@ def test_a_week_is_one_mail_with_its_figures(site: Site, mailbox: Mailbox, expor
 
 def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
     def publish_as_gzip(content: str) -> tuple[EmailMessage, str]:
-        version = publish_file(site.target, content, draft(WEEK), other_formats=("csv.gz",)).manifest
+        version = publish_content(site.target, content, formats=["csv.gz"]).manifest
         site.notify(mailbox.env)
         return mailbox.mails[-1], f"{version.path}/{version.file}"
 
@@ -81,8 +81,7 @@ def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
 def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", (PROJECT_ROOT / "docs/operations.md").read_text(), re.S)[0])
     site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
-    made = replace(draft(WEEK), delivery=f"{WEEK}-1")
-    upload = publish_file(site.target, "note\na\n", made, other_formats=["csv.gz"]).manifest.file.partition("/")[0]
+    first = publish_content(site.target, "note\na\n", formats=["csv.gz"], delivery=f"{WEEK}-1").manifest
     site.publish("note\nb\n")
     withdraw(site.target, f"events/{WEEK}/v2", "a wrong price")
     index.write(site.target)
@@ -90,7 +89,7 @@ def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) 
     [(_, body)] = webhook.received
     text = json.dumps(body).replace(site.target.address(""), "/srv/exports")
     # What is another each time, each day, or with another zlib.
-    body = json.loads(text.replace(upload, "lakehouse-8c41d9e07b52fa36"))
+    body = json.loads(text.replace(first.file.partition("/")[0], "lakehouse-8c41d9e07b52fa36"))
     for this, documented in ((body, example), *zip(body["versions"], example["versions"], strict=True)):
         this |= {name: documented[name] for name in this.keys() & {"at", "created_at"}}
     body["withdrawn"][0]["text"] = re.sub("on [0-9-]+", "on 2021-01-05", body["withdrawn"][0]["text"])

@@ -88,21 +88,6 @@ def test_a_week_with_changed_figures_is_not_due(exports: Exports) -> None:
         assert exports.due(later | {("events", NEW): figures(key_version=version, fingerprint="79")}) == {}
 
 
-def test_a_version_without_a_note_is_due(exports: Exports) -> None:
-    """A run may die between the version and the note of it; versions of older releases have none."""
-    exports.publish("events", NEW, {})
-    exports.publish("events", OLD, None)
-    assert exports.due({}) == {OLD: ["events"]}
-
-
-def test_a_withheld_dataset_is_not_due_or_a_new_one_is(exports: Exports) -> None:
-    for week in (OLD, NEW):
-        exports.publish("events", week, {})
-    assert exports.due({}) == {}
-    exports.publish("orders", OLD, {})
-    assert exports.due({}) == {NEW: ["orders"]}
-
-
 def test_another_export_root_has_its_own_records(exports: Exports, offline_settings: Settings, tmp_path: Path) -> None:
     exports.publish("events", NEW, {})
     exports.target = open_target(offline_settings.changed(export_root=str(tmp_path / "elsewhere")))

@@ -266,4 +266,4 @@ def test_a_week_is_due_though_its_topics_cannot_be_read(weekly: Weekly, tmp_path
     assert weekly.runs[0].failed_step == "complete"
     # The next run is for the next week.
     due, _ = late.weeks_to_export(catalog, target, {}, ["events"], WEEK.minus(-1), 8)
-    assert due.get(WEEK) == ["events"]
+    assert ("events", WEEK) in due
