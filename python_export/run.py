@@ -338,7 +338,7 @@ class Run:
                 restated=self.restated,
                 bom=self.bom,
                 dead_letters=sum(
-                    read.dead_letters(week) for topic in dataset.topics if (read := self.reads.get(topic.name))
+                    read.dead_letters(week) for topic in dataset.topics if (read := self.reads.get(topic.topic))
                 ),
                 **counts[dataset.name],
             )

@@ -88,7 +88,7 @@ def datasets(compiled_project: DbtManifest) -> dict[str, Dataset]:
 
 @pytest.fixture
 def topics(datasets: dict[str, Dataset]) -> set[str]:
-    return {topic.name for dataset in datasets.values() for topic in dataset.topics}
+    return {topic.topic for dataset in datasets.values() for topic in dataset.topics}
 
 
 def record(settings: Settings, *reads: TopicRead) -> None:
@@ -212,7 +212,7 @@ def test_issue_withholds_what_comes_from_its_origin(
 def test_unread_topic_or_issue_of_all_weeks_withholds(
     stack: Settings, query: Query, datasets: dict[str, Dataset], topics: set[str]
 ) -> None:
-    missing = datasets["order_lines"].topics[0].name
+    missing = datasets["order_lines"].topics[0].topic
     record(stack, *(read(topic, {0: END}) for topic in topics - {missing}))
     rows = {row["dataset_name"]: row for row in query("ops_export_weeks")}
     reasons = json.dumps([f"no run has read the topic {missing}"])
@@ -235,7 +235,7 @@ def test_silence_withholds_small_groups_and_warns_the_others(
     at = f"at {END - INSTANT:%Y-%m-%d %H:%M:%S} UTC"
     for row in rows:
         dataset = datasets[row["dataset_name"]]
-        silent = sorted(topic.name for topic in dataset.topics)
+        silent = sorted(topic.topic for topic in dataset.topics)
         withheld = [
             f"behind: {topic} {at}, and silence completes no dataset with suppressed groups" for topic in silent
         ]

@@ -57,7 +57,7 @@ def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypat
 def test_another_command_publishes_what_verify_refused(shop: Shop) -> None:
     shop.land(*hostile_rows(), in_next_week(1000))
     [topic] = declared.load(shop.project)["events"].topics
-    issue = Issue("it differs from the broker", object=topic.name, kind="verify")
+    issue = Issue("it differs from the broker", object=topic.topic, kind="verify")
     decision.record_issues(shop.catalog, [issue], {}, ())
     for with_build in (True, False):
         assert shop.withheld(with_build) == issue.message
