@@ -37,13 +37,15 @@ Kind = Literal["ingest", "verify", "fields", "build", "reconcile", "file"]
 class Issue:
     """What a check finds, in words without data.
 
-    `object` is where: a topic's name, or the unique id of a dbt node. `kind` names the check.
+    `object` is where: the name of a topic or dataset, or the unique id of a dbt node. `kind` names the check. `week` is
+    the label of the one week that it counts for; without it, it counts for every week.
     """
 
     message: str
     remedy: str = ""
     object: str = ""
     kind: Kind | None = None
+    week: str | None = None
 
     @property
     def model(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
-from python_common.errors import DeadlineError, Issue, UserError
+from python_common.errors import DeadlineError, Issue, Kind, UserError
 from python_common.failure import to_user_error
 from python_common.locks.lease import LeaseLostError
 from python_common.log import log
@@ -31,8 +31,7 @@ from python_export.publishing.publish import WithdrawnContentError, build_manife
 from python_export.publishing.target import Target, is_announced, open_target, staging, stopped
 from python_export.publishing.versions import tag_snapshot
 from python_export.readiness import completeness, decision, pii_gate
-from python_export.readiness.decision import Decisions
-from python_export.readiness.issues import Readiness, Withheld
+from python_export.readiness.decision import Decisions, TopicRead
 from python_export.readiness.unclassified import omitted_fields, unclassified_fields
 from python_export.readiness.week_counts import week_counts
 from python_export.variables import Channels
@@ -48,6 +47,13 @@ class Run:
     `weeks` are those that it is for; without any, those that are due. `exported` is filled in as things happen: what is
     published stays when a later step fails. `figures` are those by which older weeks are due, None if they are not
     asked or not known.
+
+    `reads` are what is known of the topics of the datasets and of their producers, from before the build. `issues` are
+    what the run has found wrong: models/ops/ops_export_weeks.sql decides which datasets they withhold. `checked` are by
+    kind the objects whose earlier issues these replace, None for all; `in_every_week` is what is wrong in every week by
+    these and by earlier checks. `published` are dataset and week of what has its one version. `builds` are the ids of
+    the run's builds: without any, tables may be of an earlier one. `has_views` is whether the run has made the views
+    that decide.
     """
 
     settings: Settings
@@ -61,8 +67,14 @@ class Run:
     # Why another version is published of what has its one version; None if it is not.
     restated: str | None = None
     full_refresh: bool = False
-    readiness: Readiness = field(default_factory=Readiness)
     figures: late.Figures | None = None
+    reads: dict[str, TopicRead] = field(default_factory=dict)
+    issues: list[Issue] = field(default_factory=list)
+    checked: dict[Kind, Collection[str] | None] = field(default_factory=dict)
+    in_every_week: set[str] = field(default_factory=set)
+    published: Collection[tuple[str, str]] = ()
+    builds: set[str] = field(default_factory=set)
+    has_views: bool = False
 
     @property
     def bom(self) -> bool:
@@ -74,12 +86,11 @@ class Run:
         known = declared.load(self.project)
         chosen = declared.choose(known, names)
         self.read_topics(chosen, known.values())
-        with self._target(chosen) as (target, directory):
-            if not self.weeks:
-                log.info("building the figures of all weeks")
-                self.readiness.issues += build(self.project, [FIGURES], ())
-                self.figures = late.figures(self.catalog)
-            self._export(self._due(target, chosen), with_build, target, directory)
+        if not self.weeks:
+            log.info("building the figures of all weeks")
+            self.issues += build(self.project, [FIGURES], ())
+            self.figures = late.figures(self.catalog)
+        self.publish(chosen, with_build)
 
     def preview(self, names: Iterable[str] = (), with_due: bool = False) -> list[tuple[str, str, str, str]]:
         """Return dataset, week, why it is due and what withholds it, as `export` finds them and the last run found it.
@@ -94,19 +105,18 @@ class Run:
         if with_due or not self.weeks:
             self.figures = late.figures(self.catalog)
         due = self._due(target, chosen)
-        decision.record_reads(self.catalog, self.readiness.reads, due)
+        decision.record_reads(self.catalog, self.reads, {week for _, week in due})
         decided = self._decisions(due)
         holds = hold.unapproved(self.catalog)
         rows = []
-        for week, names_of_week in due.items():
-            for name in names_of_week:
-                why = late.why_due(target, name, week, has_one_version=bool(known[name].suppressed))
-                if row := holds.get(target.address(f"{name}/{week}")):
-                    reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
-                else:
-                    own = [issue.message for issue in omitted if issue.object in known[name].lineage]
-                    reason = "; ".join(dict.fromkeys([*decided[name, week].reasons, *own]))
-                rows.append((name, str(week), why, reason))
+        for name, week in due:
+            why = late.why_due(target, name, week, has_one_version=bool(known[name].suppressed))
+            if row := holds.get(target.address(f"{name}/{week}")):
+                reason = f"held by the last run, {row.sha256[:12]}: {row.reason}"
+            else:
+                own = [issue.message for issue in omitted if issue.object in known[name].lineage]
+                reason = "; ".join(dict.fromkeys([*decided[name, week].reasons, *own]))
+            rows.append((name, str(week), why, reason))
         return rows
 
     def read_topics(self, chosen: Collection[Dataset], known: Iterable[Dataset] = ()) -> list[Issue]:
@@ -114,117 +124,117 @@ class Run:
         formats.require({form for dataset in chosen for form in dataset.formats})
         with thrift.connect(self.settings) as cursor:
             issues, warnings = omitted_fields(self.catalog, self.project)
-            self.readiness.issues += issues
+            self.issues += issues
             self.exported.warnings += warnings + unclassified_fields(self.catalog, self.project)
-            self.readiness.reads = completeness.read_topics(self.settings, cursor, self.catalog, chosen, known)
+            self.reads = completeness.read_topics(self.settings, cursor, self.catalog, chosen, known)
         # A topic that could not be landed is behind, or it has been landed since: the read knows.
-        self.readiness.checked = {"fields": None, "ingest": self.readiness.reads.keys(), **self.readiness.checked}
+        self.checked = {"fields": None, "ingest": self.reads.keys(), **self.checked}
         return issues
 
     def record(self, weeks: Collection[IsoWeek]) -> None:
         """Record what is known of topics, and the issues, for a decision about some weeks."""
-        self.readiness.reads = completeness.without_rolled_back(self.catalog, self.readiness.reads)
-        decision.record_reads(self.catalog, self.readiness.reads, weeks)
+        self.reads = completeness.without_rolled_back(self.catalog, self.reads)
+        decision.record_reads(self.catalog, self.reads, weeks)
         self._record_issues(weeks)
 
     def _record_issues(self, weeks: Collection[IsoWeek]) -> None:
-        found, checked = self.readiness.found(), self.readiness.checked
-        self.readiness.in_every_week = decision.record_issues(self.catalog, found, checked, weeks)
+        self.in_every_week = decision.record_issues(self.catalog, self.issues, self.checked, weeks)
 
-    def publish_built(self) -> None:
-        """Publish the weeks of all datasets, which are built, and with figures the older weeks that are due."""
-        datasets = declared.load(self.project).values()
-        with self._target(datasets) as (target, directory):
-            self._export(self._due(target, datasets), True, target, directory, are_built=True)
+    def add_failed(self, issues: Iterable[Issue], exports: Collection[str], weeks: Collection[IsoWeek]) -> None:
+        """Add what failed in a build of some weeks: in an export model it counts for these weeks alone."""
+        for issue in issues:
+            self.issues += [replace(issue, week=str(week)) for week in weeks] if issue.model in exports else [issue]
 
-    @contextmanager
-    def _target(self, datasets: Collection[Dataset]) -> Iterator[tuple[Target, Path]]:
-        """Yield the export root and a directory of its staging, without what killed runs left.
+    def without_dataset(self, datasets: Iterable[Dataset]) -> list[str]:
+        """Return the issues that withhold nothing, because no dataset comes from their objects."""
+        objects = frozenset().union(*(dataset.lineage for dataset in datasets))
+        issues = [issue for issue in self.issues if issue.kind != "file"]
+        withholding = {issue.message for issue in issues if issue.object in objects}
+        return [reason for reason in dict.fromkeys(issue.message for issue in issues) if reason not in withholding]
 
-        Read before and recorded after: which weeks have their one version.
+    def publish(self, datasets: Collection[Dataset], with_build: bool = True, are_built: bool = False) -> None:
+        """Publish the weeks of datasets, and with figures the older weeks that are due, without what killed runs left.
+
+        The weeks are built before, unless they `are_built`. Which weeks have their one version is read before and
+        recorded after.
         """
         target = open_target(self.settings)
         announced = is_announced(self.settings, target, Channels.of(self.project.env).root)
         once = [dataset.name for dataset in datasets if dataset.suppressed]
-        self.readiness.published = late.published_once(self.catalog, target, once, announced)
+        self.published = late.published_once(self.catalog, target, once, announced)
         with staging(target.staging) as directory:
             target.clean([dataset.name for dataset in datasets])
             try:
-                yield target, directory
+                self._export(self._due(target, datasets), with_build, are_built, target, directory)
             finally:
                 late.published_once(self.catalog, target, once, announced)
 
     def _export(
-        self,
-        due: late.WeeksToExport,
-        with_build: bool,
-        target: Target,
-        directory: Path,
-        are_built: bool = False,
+        self, due: late.WeeksToExport, with_build: bool, are_built: bool, target: Target, directory: Path
     ) -> None:
         """Build the weeks, at once, but for those that `are_built`; publish week by week, in the order of `due`.
 
         What fails for a dataset withholds it. If all fails alike, it is raised: then it is no matter of a dataset.
         """
-        failed: list[tuple[Withheld, Exception]] = []
+        failed: list[tuple[Issue, Exception]] = []
+        weeks = [*dict.fromkeys(week for _, week in due)]
         if not self.restated:
-            due, versions, warnings = late.without_published(target, due, self.readiness.published)
+            due, versions, warnings = late.without_published(target, due, self.published)
             self.exported.published += versions
             self.exported.warnings += warnings
-        names = {name for names in due.values() for name in names}
-        self.readiness.checked["file"] = names
+        names = {name for name, _ in due}
+        self.checked["file"] = names
         if with_build:
             known = declared.load(self.project)
-            self.readiness.checked.setdefault("build", frozenset().union(*(known[name].lineage for name in names)))
-        decided = self._decide(due)
+            self.checked.setdefault("build", frozenset().union(*(known[name].lineage for name in names)))
+        decided = self._decide(due, weeks)
         due = self._without_waiting(due, decided)
         if with_build:
-            self._build(
-                {week: due[week] for week in due if not (are_built and week in self.weeks)}, decided, not are_built
-            )
-            decided = self._decide(due)
-        for week in due:
+            to_build = [(name, week) for name, week in due if not (are_built and week in self.weeks)]
+            self._build(to_build, decided, not are_built)
+            decided = self._decide(due, weeks)
+        for week in weeks:
             scratch = directory / str(week)
             scratch.mkdir()
             # What the models declare now: dbt may just have read a newer project.
             datasets = declared.load(self.project)
-            failed += self._publish_week(week, [datasets[name] for name in due[week]], decided, target, scratch)
+            chosen = [datasets[name] for name, due_week in due if due_week == week]
+            failed += self._publish_week(week, chosen, decided, target, scratch)
             if self.figures is not None:
                 public = (version.manifest for version in self.exported.published)
                 done = [(manifest.dataset, manifest.week) for manifest in public if manifest.week == str(week)]
                 late.record_figures(self.catalog, target, done, self.figures)
-        if len(failed) == sum(map(len, due.values())) and len({type(error) for _, error in failed}) == 1:
+        if len(failed) == len(due) and len({type(error) for _, error in failed}) == 1:
             raise failed[0][1]
-        for withheld, _ in failed:
-            self._refuse(withheld)
+        for issue, _ in failed:
+            self._refuse(issue)
         outcomes = {
             target.address(f"{one.manifest.dataset}/{one.manifest.week}"): f"published v{one.manifest.version}"
             for one in self.exported.published
         }
-        outcomes |= {target.address(f"{one.dataset}/{one.week}"): one.reason for one in self.exported.withheld}
+        outcomes |= {target.address(f"{one.object}/{one.week}"): one.message for one in self.exported.withheld}
         decision.log_outcomes(self.catalog, outcomes)
         self.exported.warnings += dict.fromkeys(text for one in decided.values() for text in one.warnings)
-        self.exported.has_issues = bool(self.readiness.issues or self.readiness.in_week) or any(
+        self.exported.has_issues = any(issue.kind != "file" for issue in self.issues) or any(
             one.reasons for one in decided.values()
         )
-        self.exported.warnings += self.readiness.without_dataset(declared.load(self.project).values())
-        self._record_issues(due)
+        self.exported.warnings += self.without_dataset(declared.load(self.project).values())
+        self._record_issues(weeks)
 
-    def _decide(self, due: late.WeeksToExport) -> Decisions:
-        """Record what is known, and return what dbt decides by it of due weeks."""
+    def _decide(self, due: late.WeeksToExport, weeks: Collection[IsoWeek]) -> Decisions:
+        """Record what is known about some weeks, and return what dbt decides by it of due ones."""
         self.require()
-        self.record(due)
+        self.record(weeks)
         return self._decisions(due)
 
     def _decisions(self, due: late.WeeksToExport) -> Decisions:
-        wanted = [(name, week) for week, names in due.items() for name in names]
-        if not wanted:
+        if not due:
             return {}
-        if not self.readiness.has_views:
+        if not self.has_views:
             rerun(self.project, (), *decision.MODELS)
-            self.readiness.has_views = True
+            self.has_views = True
         with thrift.connect(self.settings) as cursor:
-            return decision.decisions(cursor, wanted)
+            return decision.decisions(cursor, due)
 
     def _without_waiting(self, due: late.WeeksToExport, decided: Decisions) -> late.WeeksToExport:
         """Return due weeks without those that wait for what is wrong in every week, and add a warning of each dataset.
@@ -232,22 +242,23 @@ class Run:
         What the run is for does not wait: it is withheld.
         """
         waiting: dict[tuple[str, str], list[IsoWeek]] = {}
-        for week, names in due.items():
-            for name in names:
-                reasons = decided[name, week].reasons
-                if week not in self.weeks and not self.readiness.in_every_week.isdisjoint(reasons):
-                    waiting.setdefault((name, "; ".join(reasons)), []).append(week)
+        left = []
+        for name, week in due:
+            reasons = decided[name, week].reasons
+            if week in self.weeks or self.in_every_week.isdisjoint(reasons):
+                left.append((name, week))
+            else:
+                waiting.setdefault((name, "; ".join(reasons)), []).append(week)
         self.exported.warnings += [
             f"{len(weeks)} due weeks of {name}, the first {min(weeks)}, are not published yet: {reason}"
             for (name, reason), weeks in waiting.items()
         ]
-        left = {(name, week) for (name, _), weeks in waiting.items() for week in weeks}
-        return {week: [name for name in names if (name, week) not in left] for week, names in due.items()}
+        return left
 
     def _due(self, target: Target, datasets: Collection[Dataset]) -> late.WeeksToExport:
         """Return the weeks, the newest first, then with figures those that are due."""
         names = [dataset.name for dataset in datasets]
-        chosen = {week: names for week in sorted(self.weeks, reverse=True)}
+        chosen = [(name, week) for week in sorted(self.weeks, reverse=True) for name in names]
         if self.figures is None:
             return chosen
         once = [dataset.name for dataset in datasets if dataset.suppressed]
@@ -258,7 +269,7 @@ class Run:
             self.exported.warnings.append(
                 f"{len(left)} older weeks that late data changed are left for the next run, the newest {left[0]}"
             )
-        return {**chosen, **due, **chosen}
+        return [*dict.fromkeys([*chosen, *due])]
 
     def _build(self, due: late.WeeksToExport, decided: Decisions, with_ancestors: bool) -> None:
         """Have dbt build what may be published of some weeks.
@@ -266,19 +277,17 @@ class Run:
         What fails in the export models of several weeks is built again week by week: a bad week costs that week.
         """
         datasets = declared.load(self.project)
-        wanted = {
-            week: [datasets[name] for name in names if not decided[name, week].reasons] for week, names in due.items()
-        }
-        weeks = sorted(week for week, chosen in wanted.items() if chosen)
-        exports = {dataset.model: dataset for week in weeks for dataset in wanted[week]}
+        wanted = [(datasets[name], week) for name, week in due if not decided[name, week].reasons]
+        weeks = sorted({week for _, week in wanted})
+        exports = {dataset.model: dataset for dataset, _ in wanted}
         issues = self._built(exports.values(), weeks, with_ancestors) if weeks else []
         if len(weeks) > 1:
             again = {issue.model for issue in issues if issue.model in exports}
             for week in weeks:
-                if chosen := [dataset for dataset in wanted[week] if dataset.model in again]:
-                    self.readiness.add(self._built(chosen, [week], with_ancestors=False), exports, [week])
+                if chosen := [dataset for dataset, its_week in wanted if its_week == week and dataset.model in again]:
+                    self.add_failed(self._built(chosen, [week], with_ancestors=False), exports, [week])
             issues = [issue for issue in issues if issue.model not in exports]
-        self.readiness.add(issues, exports, weeks)
+        self.add_failed(issues, exports, weeks)
 
     def _built(self, chosen: Collection[Dataset], weeks: Sequence[IsoWeek], with_ancestors: bool) -> list[Issue]:
         self.require()
@@ -286,21 +295,25 @@ class Run:
         # What they count has other ancestors.
         models = [name for dataset in chosen for name in (dataset.models if with_ancestors else (dataset.model,))]
         issues = build(self.project, models, weeks, with_ancestors)
-        self.readiness.builds.add(invocation(self.project))
+        self.builds.add(invocation(self.project))
         return issues
 
     def _publish_week(
         self, week: IsoWeek, chosen: list[Dataset], decided: Decisions, target: Target, directory: Path
-    ) -> list[tuple[Withheld, Exception]]:
+    ) -> list[tuple[Issue, Exception]]:
         """Write and verify every dataset that may be published, then publish one by one; return what failed."""
+
+        def refusal(name: str, reason: str) -> Issue:
+            return Issue(reason, object=name, kind="file", week=str(week))
+
         reasons = {dataset.name: decided[dataset.name, week].reasons for dataset in chosen}
         self.exported.withheld += [
-            Withheld(name, str(week), "; ".join(sentences)) for name, sentences in reasons.items() if sentences
+            refusal(name, "; ".join(sentences)) for name, sentences in reasons.items() if sentences
         ]
         accepted = [dataset for dataset in chosen if not reasons[dataset.name]]
         unproven = pii_gate.reasons(self.project, accepted)
         for name, reason in unproven.items():
-            self._refuse(Withheld(name, str(week), reason))
+            self._refuse(refusal(name, reason))
         accepted = [dataset for dataset in accepted if dataset.name not in unproven]
         staged: list[tuple[Source, Path, Facts]] = []
         failed: dict[str, Exception] = {}
@@ -313,7 +326,7 @@ class Run:
                 except DeadlineError:
                     raise
                 except CheckFailedError as error:
-                    self._refuse(Withheld(dataset.name, str(week), error.message))
+                    self._refuse(refusal(dataset.name, error.message))
                 except Exception as error:
                     failed[dataset.name] = error
         resolved: set[str] = set()
@@ -325,7 +338,9 @@ class Run:
                 delivery=delivery,
                 restated=self.restated,
                 bom=self.bom,
-                dead_letters=self.readiness.dead_letters(dataset, week),
+                dead_letters=sum(
+                    read.dead_letters(week) for topic in dataset.topics if (read := self.reads.get(topic.topic))
+                ),
                 **counts[dataset.name],
             )
             tag = partial(self._tag_snapshot, target)
@@ -341,7 +356,7 @@ class Run:
                 resolved.add(target.address(f"{dataset.name}/{week}"))
                 continue
             except hold.HeldError as error:
-                self._refuse(Withheld(dataset.name, str(week), error.message))
+                self._refuse(refusal(dataset.name, error.message))
                 self.exported.held_weeks += 1
                 continue
             except Exception as error:
@@ -350,22 +365,18 @@ class Run:
             self.exported.published.append(version)
             resolved.add(target.address(f"{dataset.name}/{week}"))
         hold.drop(self.catalog, resolved)
-        return [
-            (Withheld(name, str(week), self._to_user_error(error, directory).message), error)
-            for name, error in failed.items()
-        ]
+        return [(refusal(name, self._to_user_error(error, directory).message), error) for name, error in failed.items()]
 
-    def _refuse(self, withheld: Withheld) -> None:
+    def _refuse(self, issue: Issue) -> None:
         """Withhold a dataset for what came after the decision: a check of its file, or a failure to publish it."""
-        self.exported.withheld.append(withheld)
-        issue = Issue(withheld.reason, object=withheld.dataset)
-        self.readiness.refused.append((IsoWeek.parse(withheld.week), issue))
+        self.exported.withheld.append(issue)
+        self.issues.append(issue)
 
     def _stage(self, dataset: Dataset, week: IsoWeek, directory: Path) -> tuple[Source, Path, Facts]:
         """Return the file of a dataset, written and verified; a CheckFailedError if a check refuses it."""
         with _checking():
-            tested = require_week(self.catalog, dataset, week, self.readiness.builds)
-            if not self.readiness.builds:
+            tested = require_week(self.catalog, dataset, week, self.builds)
+            if not self.builds:
                 pii_gate.require_proven(self.project, tested)
             source = pii_scan.withhold(tested, directory / "scanned")
         log.info("%s: writing", dataset.name)

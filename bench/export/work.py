@@ -16,8 +16,7 @@ from python_common.weeks import IsoWeek
 from python_export.csv.compare import verify
 from python_export.csv.csv_file import connect
 from python_export.csv.facts import measure
-from python_export.csv.snapshot_rows import load_table
-from python_export.csv.write import write
+from python_export.csv.write import load_table, write
 from python_export.datasets import snapshot
 from python_export.datasets.declared import Dataset
 from python_export.publishing.publish import build_manifest, publish

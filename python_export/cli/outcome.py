@@ -79,7 +79,7 @@ def write_metrics(path: Path, exported: Exported) -> None:
         for gauge, value in zip(gauges, values, strict=True):
             gauge.labels(manifest.dataset).set(value)
     datasets = Gauge("lakehouse_export_withheld_datasets", "Datasets that the last run withheld.", registry=registry)
-    datasets.set(len({withheld.dataset for withheld in exported.withheld}))
+    datasets.set(len({issue.object for issue in exported.withheld}))
     held = Gauge("lakehouse_export_held_weeks", "Weeks of datasets that it held for review.", registry=registry)
     held.set(exported.held_weeks)
     Gauge(
@@ -123,7 +123,10 @@ def print_summary(exported: Exported, as_json: bool = False) -> None:
             | {"path": version.file, "unchanged": version.unchanged}
             for version in exported.published
         ]
-        print_json({"published": versions, "withheld": exported.withheld, "warnings": exported.warnings})
+        withheld = [
+            {"dataset": issue.object, "week": issue.week, "reason": issue.message} for issue in exported.withheld
+        ]
+        print_json({"published": versions, "withheld": withheld, "warnings": exported.warnings})
         return
     rows = [
         (
@@ -139,4 +142,4 @@ def print_summary(exported: Exported, as_json: bool = False) -> None:
     if rows:
         print_table(("dataset", "week", "version", "rows", "bytes", "sha256"), rows)
     for notice in exported.notices():
-        console.print(notice.text)
+        console.print(notice.message)

@@ -10,8 +10,7 @@ import duckdb
 from python_common.errors import UserError
 from python_export.csv import exact
 from python_export.csv.csv_file import name, one_row, reading
-from python_export.csv.snapshot_rows import k_anonymity, load_table
-from python_export.csv.write import cell_text, without_nul
+from python_export.csv.write import cell_text, load_table, without_nul
 from python_export.datasets.snapshot import Source
 
 # What a spreadsheet holds, its header included.
@@ -94,7 +93,7 @@ def measure(source: Source, scratch: Path) -> Facts:
             key_version=measured["first key"].get(""),
             withheld=dict(source.withheld),
             totals_by=_totals_by(database, source),
-            k_anonymity=k_anonymity(database, source),
+            k_anonymity=_k_anonymity(database, source),
         )
 
 
@@ -147,6 +146,20 @@ def _outside(database: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
     in_week = f"{at} >= timestamptz '{week.start.isoformat()}' and {at} < timestamptz '{week.end.isoformat()}'"
     (count,) = one_row(database, f"select count(*) filter (({in_week}) is not true) from snapshot_rows")
     return [f"{count} rows are outside {week}"] if count else []
+
+
+def _k_anonymity(database: duckdb.DuckDBPyConnection, source: Source) -> int | None:
+    """Return the fewest persons per combination of quasi-identifiers in `snapshot_rows`; None without either."""
+    names = [column.name for column in source.columns]
+    quasi = [field.name for field in source.dataset.fields if field.is_quasi_identifier and field.name in names]
+    persons = [f"nullif(count(distinct {name(column)}), 0)" for column in source.dataset.persons if column in names]
+    if not quasi or not persons:
+        return None
+    # The column with the fewest persons decides; a row without a person singles out none.
+    fewest = persons[0] if len(persons) == 1 else f"least({', '.join(persons)})"
+    groups = f"select {fewest} as persons from snapshot_rows group by {', '.join(map(name, quasi))}"
+    smallest: int | None = one_row(database, f"select min(persons) from ({groups})")[0]
+    return smallest
 
 
 def _is_long(cell: str) -> str:

@@ -19,8 +19,7 @@ import duckdb
 from python_common.errors import UserError
 from python_export.csv.csv_file import name, one_row, reading, rows_of
 from python_export.csv.numbers import IS_ARTICLE, Check, is_luhn, kinds
-from python_export.csv.snapshot_rows import load_table, row_hash
-from python_export.csv.write import cell_text
+from python_export.csv.write import cell_text, load_table, row_hash
 from python_export.datasets.snapshot import Source
 
 WHOLE_WORD = r"(?:^|[^0-9A-Za-z]){}(?:$|[^0-9A-Za-z])"

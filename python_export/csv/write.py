@@ -6,9 +6,11 @@ cells that need quotes have them. compare.py derives the same texts a second tim
 
 from pathlib import Path
 
+import duckdb
+
 from python_export.csv import exact
 from python_export.csv.csv_file import MEMORY_LIMIT, name, reading, text
-from python_export.csv.snapshot_rows import load_table
+from python_export.csv.snapshot_rows import batches, scan_of, whole_files
 from python_export.datasets.dictionary import FORMULA_STARTS
 from python_export.datasets.snapshot import Source, TableColumn
 
@@ -66,3 +68,35 @@ def cell_text(column: TableColumn, guards_quotes: bool) -> str:
 def without_nul(cell: str) -> str:
     """Return the SQL of a text without NUL: many programs end a text there, or refuse the whole file."""
     return f"replace({cell}, chr(0), '')"
+
+
+def load_table(database: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Load the rows of a source as `snapshot_rows`, without those that are withheld.
+
+    DuckDB reads the files by itself where it can.
+    """
+    if paths := whole_files(list(scan_of(source).plan_files())):
+        rows = f"read_parquet({paths})"
+        relation = "view"
+    else:
+        database.register("reader", batches(source))
+        rows, relation = "reader", "table"
+    column = source.dataset.week_column
+    conditions = [f"snapshot_rows.{name(column)} = {text(str(source.week))}"] if source.week and column else []
+    if source.without:
+        database.execute("create table withheld (row varchar)")
+        database.executemany("insert into withheld values (?)", [[row] for row in sorted(source.without)])
+        conditions.append(f"{row_hash(source)} not in (select row from withheld)")
+    where = " and ".join(conditions) or "true"
+    database.execute(f"create {relation} snapshot_rows as select * from {rows} as snapshot_rows where {where}")
+
+
+def row_hash(source: Source) -> str:
+    """Return the SQL that names a row of `snapshot_rows` without its key; compare.py has it for Arrow."""
+    columns = {column.name: column for column in source.columns}
+    return f"sha256(concat_ws(chr(31), {', '.join(_as_text(columns[key]) for key in source.dataset.key)}))"
+
+
+def _as_text(column: TableColumn) -> str:
+    cell = f"snapshot_rows.{name(column.name)}"
+    return exact.text(f"epoch_us({cell})" if column.type == "timestamp" else cell, column)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Literal, get_args
 
@@ -10,33 +9,18 @@ import pydantic.dataclasses
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest, Node
 from python_dbt.project import Project
 from python_export.datasets import dictionary
 from python_export.datasets.report_spec import ReportSpec, read_meta
 from python_export.variables import Choices
-from python_ingest.declare.topics import DeadLetterLimit
+from python_ingest.declare.topics import Declaration
 
 PREFIX = "exp_weekly__"
 AUDIENCE = Choices.variable("audience")
 Format = Literal["csv", "csv.gz", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A Kafka topic that contributes to a dataset, the bronze table it lands in, and its usual few dead letters.
-
-    `producer` names what writes it; `silence` is how long after a week's end the topic may have no record.
-    """
-
-    name: str
-    bronze: str
-    max_dead_letters: DeadLetterLimit = field(default_factory=DeadLetterLimit)
-    producer: str | None = None
-    silence: timedelta | None = None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", validate_by_name=True))
@@ -71,7 +55,7 @@ class Export:
     hold: Mapping[str, Annotated[Decimal, Field(gt=1)]] = field(default_factory=dict)
 
 
-EXPORT = TypeAdapter(Export)
+EXPORT, TOPIC = TypeAdapter(Export), TypeAdapter(Declaration)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +76,7 @@ class Dataset(Export):
     name: str
     model: str
     table: str
-    topics: tuple[Topic, ...]
+    topics: tuple[Declaration, ...]
     fields: tuple[dictionary.Field, ...] = ()
     unscanned: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
@@ -169,7 +153,7 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
         name=node.name.removeprefix(PREFIX),
         model=node.name,
         table=node.table,
-        topics=tuple(sorted(topics, key=lambda topic: topic.name)),
+        topics=tuple(sorted(topics, key=lambda topic: topic.topic)),
         fields=dictionary.of_model(node),
         unscanned=_unscanned(node),
         description=" ".join(node.description.split()),
@@ -178,7 +162,7 @@ def _dataset(manifest: DbtManifest, node: Node) -> Dataset:
                 node.unique_id,
                 *ancestors,
                 *(model.unique_id for model in counted.values()),
-                *(topic.name for topic in topics),
+                *(topic.topic for topic in topics),
             ]
         ),
         week_column=node.partition_by,
@@ -201,11 +185,12 @@ def _unscanned(node: Node) -> dict[str, str]:
     return {name: reason.strip() for name, (word, _, reason) in settings.items() if word == "off" and reason.strip()}
 
 
-def _topic(source: Node) -> Topic:
+def _topic(source: Node) -> Declaration:
+    """Return a topic and its table, with what the exporter reads of the declaration."""
     kafka = source.meta["kafka"]
-    limit = DeadLetterLimit(**(kafka.get("max_dead_letters") or {}))
-    silence = timedelta(seconds=seconds(text)) if (text := kafka.get("silence")) else None
-    return Topic(kafka["topic"], source.table, limit, kafka.get("producer"), silence)
+    read = {name: kafka.get(name) for name in ("topic", "max_dead_letters", "producer", "silence")}
+    table = {"schema": source.schema, "table": source.identifier}
+    return read_meta(TOPIC, read | table, f"config.meta.kafka of {source.name}")
 
 
 def origins_of(manifest: DbtManifest, table: str) -> list[str]:

@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, wait_exponential
 from python_common.catalog.catalog import load_catalog
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.failure import to_user_error
 from python_common.locks.lease import Lease, alone
 from python_common.log import log
@@ -31,7 +31,7 @@ from python_export.notify import messages, outbox
 from python_export.notify.channels import TemporaryError
 from python_export.notify.exported import Exported
 from python_export.notify.messages import Announcements, announcement, counted
-from python_export.notify.outbox import Entry, Notice
+from python_export.notify.outbox import Entry
 from python_export.publishing import late
 from python_export.publishing.manifest import Manifest, ManifestError
 from python_export.publishing.target import Target, is_announced, open_target
@@ -48,7 +48,7 @@ def notify(
     settings: Settings,
     env: Mapping[str, str],
     catalog: Catalog,
-    notices: Iterable[Notice] = (),
+    notices: Iterable[Issue] = (),
     weeks: Iterable[str] = (),
     now: datetime | None = None,
 ) -> list[UserError]:
@@ -155,11 +155,12 @@ def _record_overdue(
     week = IsoWeek.last_complete(now - channels.expected_by)
     # Published weeks are not compared with figures: `names` are as if they had one version per week.
     due, _ = late.weeks_to_export(catalog, target, {}, names, week, at_most=0, once=names)
-    reasons = {notice.dataset: notice.text for notice in outbox.notices(catalog, target, str(week))}
+    reasons = {notice.object: notice.message for notice in outbox.notices(catalog, target, str(week))}
     expected = f"{week.end + channels.expected_by:%Y-%m-%d %H:%M} UTC"
     texts = {
         name: f"{name} {week} was expected by {expected}: {reasons.get(name) or 'no run has published or withheld it'}"
-        for name in due.get(week, ())
+        for name, due_week in due
+        if due_week == week
     }
     if texts:
         outbox.record_alarms(catalog, target, str(week), texts, channels)

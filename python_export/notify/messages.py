@@ -23,7 +23,7 @@ from python_export.datasets.report_spec import ReportSpec
 from python_export.notify import channels, outbox
 from python_export.notify.outbox import Entry
 from python_export.publishing.layout import REPORTS
-from python_export.publishing.manifest import Manifest
+from python_export.publishing.manifest import File, Manifest
 from python_export.publishing.target import Target
 from python_export.variables import Smtp, Webhook
 
@@ -81,12 +81,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Announcement:
-    """A version as messages and report show it; `others` are format, address and link of its files but the CSV."""
+    """A version as messages and report show it; `others` are its files but the CSV, with their addresses and links."""
 
     manifest: Manifest
     address: str
     link: str | None
-    others: tuple[tuple[str, str, str | None], ...]
+    others: tuple[tuple[File, str, str | None], ...]
     figures: tuple[Figure, ...]
     changes: str
 
@@ -113,8 +113,8 @@ def announcement(
         if name in totals
     )
     path = f"{manifest.path}/{manifest.file}"
-    others = ((one.format, f"{manifest.path}/{one.file}") for one in manifest.files)
-    links = tuple((form, target.address(other), target.link(other)) for form, other in others)
+    others = ((one, f"{manifest.path}/{one.file}") for one in manifest.files)
+    links = tuple((one, target.address(other), target.link(other)) for one, other in others)
     return Announcement(manifest, target.address(path), target.link(path), links, figures, changes(manifest))
 
 
@@ -246,17 +246,13 @@ def _delivery(target: Target, by_key: Announcements, entries: list[Entry]) -> di
         text = {"dataset": entry.dataset, "text": entry.error}
         if entry.kind == outbox.VERSION:
             announcement = by_key[entry.idempotency_key]
-            manifest = announcement.manifest
-            facts = {name: getattr(manifest, name) for name in WEBHOOK_FIELDS} | {"news": announcement.changes}
-            files = [asdict(file) | _links(target, f"{manifest.path}/{file.file}") for file in manifest.files]
-            bodies["versions"].append(facts | _links(target, f"{manifest.path}/{manifest.file}") | {"files": files})
+            facts = {name: getattr(announcement.manifest, name) for name in WEBHOOK_FIELDS}
+            facts |= {"news": announcement.changes, "path": announcement.address, "link": announcement.link}
+            files = [asdict(file) | {"path": address, "link": link} for file, address, link in announcement.others]
+            bodies["versions"].append(facts | {"files": files})
         elif entry.kind == outbox.WITHDRAWN:
             version = {"version": entry.version, "sha256": entry.sha256, "path": target.address(entry.path)}
             bodies["withdrawn"].append(text | version)
         else:
             bodies["notices"].append(text)
     return {"event": "delivery", "week": week, "at": at.isoformat()} | bodies
-
-
-def _links(target: Target, path: str) -> dict[str, Any]:
-    return {"path": target.address(path), "link": target.link(path)}

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pyiceberg.catalog import Catalog
 
 from python_common.catalog.small_table import SmallTable
+from python_common.errors import Issue
 from python_export.publishing.manifest import Manifest, ManifestError, paths, read_all
 from python_export.publishing.target import Target, root_id
 from python_export.variables import Channels
@@ -58,15 +59,6 @@ class Entry:
 
 
 TABLE = SmallTable("ops.export_outbox", Entry)
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A line of a week's mail: a withheld dataset, or a warning. It holds no data."""
-
-    week: str
-    dataset: str | None
-    text: str
 
 
 def key_of(target: Target, path: str) -> str:
@@ -134,16 +126,17 @@ def alert(week: str, error: str, channels: Channels, at: datetime) -> Entry:
 
 
 def record_notices(
-    catalog: Catalog, target: Target, notices: Iterable[Notice], channels: Channels, weeks: Iterable[str]
+    catalog: Catalog, target: Target, notices: Iterable[Issue], channels: Channels, weeks: Iterable[str]
 ) -> None:
     """Add the new notices; another number alone, as 31 in place of 30, makes no new one.
 
-    `weeks` are those that the notices are complete for: a delivered one that they lack is over. It loses its row, so
-    that it is new when it comes back.
+    A notice is a line of a week's mail: an issue of a withheld dataset, or a warning without an object. `weeks` are
+    those that the notices are complete for: a delivered one that they lack is over. It loses its row, so that it is new
+    when it comes back.
     """
     now, root, checked = datetime.now(UTC), f"{NOTICE}/{root_id(target)}/", {*weeks}
     by_name = {
-        f"{root}{notice.week}/{hashlib.sha256(MOVING_NUMBER.sub('', notice.text).encode()).hexdigest()[:16]}": notice
+        f"{root}{notice.week}/{hashlib.sha256(MOVING_NUMBER.sub('', notice.message).encode()).hexdigest()[:16]}": notice
         for notice in notices
     }
 
@@ -151,7 +144,9 @@ def record_notices(
         names = {key: key.rpartition("/")[0] for key in rows if key.startswith(root)}
         over = {key for key, name in names.items() if name not in by_name and rows[key].week in checked}
         new = {
-            key: Entry(key, NOTICE, notice.week, notice.dataset, None, None, notice.text, now, **_states(channels))
+            key: Entry(
+                key, NOTICE, notice.week, notice.object or None, None, None, notice.message, now, **_states(channels)
+            )
             for name, notice in by_name.items()
             if name not in names.values()
             for key in [f"{name}/{now:%Y-%m-%dT%H:%M:%S.%fZ}"]
@@ -184,10 +179,11 @@ def entries(catalog: Catalog) -> list[Entry]:
     return [*TABLE.rows(catalog).values()]
 
 
-def notices(catalog: Catalog, target: Target, week: str) -> list[Notice]:
+def notices(catalog: Catalog, target: Target, week: str) -> list[Issue]:
     """Return the recorded notices of a week of an export root, the newest last."""
     rows = [row for row in entries(catalog) if row.kind == NOTICE and row.week == week and belongs_to(target, row)]
-    return [Notice(week, row.dataset, row.error or "") for row in sorted(rows, key=lambda row: row.recorded_at)]
+    rows.sort(key=lambda row: row.recorded_at)
+    return [Issue(row.error or "", object=row.dataset or "", week=week) for row in rows]
 
 
 def missing_versions(catalog: Catalog, target: Target) -> list[Entry]:

@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 
 from python_common.config.environment import PROJECT_ROOT, environment
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.log import log
 from python_common.spark import spark_sql, thrift
 from python_common.weeks import IsoWeek
@@ -34,7 +34,6 @@ from python_export.datasets.report_spec import Chart, Ranking, ReportSpec, exclu
 from python_export.notify import index, outbox
 from python_export.notify.exported import Exported
 from python_export.notify.messages import TEMPLATES, Announcement, Figure, announcement, counted, report_path
-from python_export.notify.outbox import Notice
 from python_export.publishing import publish
 from python_export.publishing.layout import REPORTS
 from python_export.publishing.manifest import Manifest, outdated, published
@@ -107,7 +106,7 @@ def withdraw(target: Target, versions: Collection[str], reason: str) -> None:
 
 
 def write(
-    settings: Settings, weeks: Collection[str], listed: Collection[Manifest], notices: Collection[Notice] = ()
+    settings: Settings, weeks: Collection[str], listed: Collection[Manifest], notices: Collection[Issue] = ()
 ) -> list[str]:
     """Write the reports of some weeks, replacing older ones, and return their addresses. On top are a week's notices.
 
@@ -139,7 +138,7 @@ def _write(
     excluded: Mapping[str, int],
     week: IsoWeek,
     listed: Collection[Manifest],
-    notices: Iterable[Notice],
+    notices: Iterable[Issue],
 ) -> str:
     of_week = [notice for notice in notices if notice.week == str(week)]
     report_specs = {name: dataset.display for name, dataset in datasets.items()}
@@ -158,7 +157,7 @@ def _write(
         for version in versions
     ]
     newest = {version.manifest.dataset: version for version in announced}
-    rankings, lines = {}, [notice.text for notice in of_week]
+    rankings, lines = {}, [notice.message for notice in of_week]
     for name, dataset in datasets.items():
         if ranking := dataset.display.ranking:
             try:
@@ -181,7 +180,7 @@ def _write(
             for name, version in newest.items()
         },
         excluded=excluded,
-        withheld={notice.dataset: notice.text for notice in of_week if notice.dataset},
+        withheld={notice.object: notice.message for notice in of_week if notice.object},
         notices=lines,
         announced=announced,
         newest=newest,
@@ -190,9 +189,9 @@ def _write(
     return target.address(report_path(week))
 
 
-def _exclusions(manifest: Manifest, notices: Iterable[Notice]) -> list[str]:
+def _exclusions(manifest: Manifest, notices: Iterable[Issue]) -> list[str]:
     """Return what a file does not have of its week, and why."""
-    exclusions = [notice.text for notice in notices if notice.dataset == manifest.dataset]
+    exclusions = [notice.message for notice in notices if notice.object == manifest.dataset]
     exclusions += [f"quarantined, {reason}: {count:,}" for reason, count in manifest.quarantined_by_reason.items()]
     exclusions += [
         f"withheld, may be personal data, {what}: {count:,}" for what, count in manifest.withheld_rows.items()

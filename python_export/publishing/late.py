@@ -6,6 +6,7 @@ content publishes nothing and records them too. A week without a version whose f
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ class ExportedWeek:
 TABLE = SmallTable("ops.exported_figures", ExportedWeek)
 
 Figures = dict[tuple[str, str], str]
-WeeksToExport = dict[IsoWeek, list[str]]
+WeeksToExport = list[tuple[str, IsoWeek]]
 # The figures of a week without rows.
 NO_ROWS = "{}"
 ONCE = "once/"
@@ -63,7 +64,7 @@ def weeks_to_export(
     at_most: int,
     once: Collection[str] = (),
 ) -> tuple[WeeksToExport, list[IsoWeek]]:
-    """Return the due datasets by week, in the order to export them, and the weeks that are left for the next run.
+    """Return the due datasets and weeks in the order to export them, and the weeks that are left for the next run.
 
     Weeks never published come first, the oldest first; then published ones whose figures are not `now` those recorded,
     the newest first but those that are held last, `at_most` so many. `until` is the last complete week. A dataset's
@@ -71,8 +72,8 @@ def weeks_to_export(
     """
     published = {tuple(path.split("/")[:2]) for path in paths(target)}
     rows, holds = TABLE.rows(catalog), hold.unapproved(catalog)
-    missing: WeeksToExport = {}
-    to_restate: WeeksToExport = {}
+    missing: dict[IsoWeek, list[str]] = defaultdict(list)
+    to_restate: dict[IsoWeek, list[str]] = defaultdict(list)
     for name in names:
         prefix = f"{target.address(name)}/"
         recorded = {address.removeprefix(prefix): row for address, row in rows.items() if address.startswith(prefix)}
@@ -85,13 +86,13 @@ def weeks_to_export(
                 continue
             if (name, str(week)) in published:
                 if name not in once and _differ(figures, now.get((name, str(week)), NO_ROWS)):
-                    to_restate.setdefault(week, []).append(name)
+                    to_restate[week].append(name)
             elif figures is None and week <= until:
-                missing.setdefault(week, []).append(name)
+                missing[week].append(name)
     is_held = {week: all(_address(target, one, str(week)) in holds for one in due) for week, due in to_restate.items()}
     restated = sorted(sorted(to_restate.keys() - missing.keys(), reverse=True), key=is_held.__getitem__)
     order = [*sorted(missing), *restated[:at_most]]
-    return {week: missing.get(week, []) + to_restate.get(week, []) for week in order}, restated[at_most:]
+    return [(name, week) for week in order for name in (*missing[week], *to_restate[week])], restated[at_most:]
 
 
 def why_due(target: Target, name: str, week: IsoWeek, has_one_version: bool) -> str:
@@ -136,11 +137,13 @@ def without_published(
     target: Target, due: WeeksToExport, published: Collection[tuple[str, str]]
 ) -> tuple[WeeksToExport, list[Published], list[str]]:
     """Return due datasets without those that have their one version, these versions, and a warning for each other."""
-    left = {week: [name for name in names if (name, str(week)) not in published] for week, names in due.items()}
+    left: WeeksToExport = []
     versions: list[Published] = []
     warnings: list[str] = []
-    for week, name in ((week, name) for week, names in due.items() for name in names if name not in left[week]):
-        if version := newest(target, name, str(week)):
+    for name, week in due:
+        if (name, str(week)) not in published:
+            left.append((name, week))
+        elif version := newest(target, name, str(week)):
             versions.append(unchanged(target, version))
         else:
             warnings.append(

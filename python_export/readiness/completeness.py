@@ -12,12 +12,14 @@ from pyiceberg.table.snapshots import Snapshot
 from python_common.catalog import property_keys
 from python_common.catalog.catalog import history, load_table
 from python_common.config.settings import Settings
+from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_common.spark import spark_sql
 from python_common.weeks import IsoWeek
-from python_export.datasets.declared import Dataset, Topic
+from python_export.datasets.declared import Dataset
 from python_export.readiness.decision import TopicRead
 from python_ingest.bronze.positions import unread_partitions
+from python_ingest.declare.topics import Declaration
 
 # A producer whose clock is ahead must not move the watermark; the broker itself allows an hour.
 FUTURE_TOLERANCE = "interval 1 hour"
@@ -25,7 +27,7 @@ FUTURE_TOLERANCE = "interval 1 hour"
 IS_ERASED = "startswith(decode_error, 'erased: ')"
 BROKER_SECONDS = 10.0
 # A topic whose producer sends at least daily has sent something by then; others declare `config.meta.kafka.silence`.
-SILENCE = timedelta(hours=24)
+SILENCE = "24h"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # A record may be stamped beyond what a time of Python can hold, in microseconds since EPOCH.
 YEAR_10000 = 253_402_300_800_000_000
@@ -65,7 +67,7 @@ def read_topics(
     chosen = _topics(datasets)
     producers = {topic.producer for topic in chosen} - {None}
     related = (topic for topic in _topics(known) if topic.producer in producers)
-    return {topic.name: _read(settings, cursor, catalog, topic) for topic in dict.fromkeys([*chosen, *related])}
+    return {topic.topic: _read(settings, cursor, catalog, topic) for topic in dict.fromkeys([*chosen, *related])}
 
 
 def without_rolled_back(catalog: Catalog, reads: Mapping[str, TopicRead]) -> dict[str, TopicRead]:
@@ -88,43 +90,41 @@ def _lost(catalog: Catalog, read: TopicRead) -> str | None:
     return f"behind: {read.bronze_table} was rolled back, or created again, since {read.topic} was read"
 
 
-def _topics(datasets: Iterable[Dataset]) -> list[Topic]:
-    return sorted({topic for dataset in datasets for topic in dataset.topics}, key=lambda topic: topic.name)
+def _topics(datasets: Iterable[Dataset]) -> list[Declaration]:
+    return sorted({topic for dataset in datasets for topic in dataset.topics}, key=lambda topic: topic.topic)
 
 
-def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topic) -> TopicRead:
+def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Declaration) -> TopicRead:
     read = TopicRead(
-        topic=topic.name,
-        bronze_table=topic.bronze,
+        topic=topic.topic,
+        bronze_table=topic.identifier,
         snapshot_id=None,
         asked_at=datetime.now(UTC),
         error=None,
         broker_error=None,
         producer=topic.producer,
-        silence_seconds=int((SILENCE if topic.silence is None else topic.silence).total_seconds()),
+        silence_seconds=int(seconds(topic.silence or SILENCE)),
         max_dead_letters=topic.max_dead_letters.count,
         max_dead_letter_share=topic.max_dead_letters.share,
         partitions=[],
         weeks=[],
     )
     try:
-        if (table := load_table(catalog, topic.bronze)) is None:
-            return replace(read, error=f"behind: {topic.name} has landed nothing")
+        if (table := load_table(catalog, topic.identifier)) is None:
+            return replace(read, error=f"behind: {topic.topic} has landed nothing")
         snapshot = table.current_snapshot()
-        unread, broker_error = _unread(settings, table, topic)
+        try:
+            unread = unread_partitions(settings, table, topic.topic, BROKER_SECONDS)
+        except UserError as unavailable:
+            unread, read = set(), replace(read, broker_error=unavailable.message)
         partitions, weeks = _landed(cursor, table, topic, snapshot)
     except UserError as error:
         return replace(read, error=error.message)
     return replace(
         read,
         snapshot_id=snapshot.snapshot_id if snapshot else None,
-        broker_error=broker_error,
         partitions=[
-            {
-                "kafka_partition": partition,
-                "newest_at": partitions.get(partition),
-                "is_unread": partition in unread,
-            }
+            {"kafka_partition": partition, "newest_at": partitions.get(partition), "is_unread": partition in unread}
             for partition in sorted(partitions.keys() | unread)
         ],
         weeks=[
@@ -135,16 +135,8 @@ def _read(settings: Settings, cursor: hive.Cursor, catalog: Catalog, topic: Topi
     )
 
 
-def _unread(settings: Settings, table: Table, topic: Topic) -> tuple[set[int], str | None]:
-    """Return the partitions of which the table lacks records, by the broker's end offsets, or why they are unknown."""
-    try:
-        return unread_partitions(settings, table, topic.name, BROKER_SECONDS), None
-    except UserError as unavailable:
-        return set(), unavailable.message
-
-
 def _landed(
-    cursor: hive.Cursor, table: Table, topic: Topic, snapshot: Snapshot | None
+    cursor: hive.Cursor, table: Table, topic: Declaration, snapshot: Snapshot | None
 ) -> tuple[dict[int, datetime], dict[int, tuple[int, int]]]:
     """Return of each partition the newest plausible time of a decoded record, EPOCH without one; and counts of weeks.
 
@@ -161,8 +153,8 @@ def _landed(
         f" count(*), count_if(decode_error is not null and not {IS_ERASED}),"
         f" unix_micros(max(case when (decode_error is null or {IS_ERASED})"
         f" and kafka_timestamp <= ingested_at + {FUTURE_TOLERANCE}{of_topic} then kafka_timestamp end))"
-        f" from {spark_sql.relation(topic.bronze)}{version} group by 1, 2",
-        f"read how far {topic.name} is",
+        f" from {spark_sql.relation(topic.identifier)}{version} group by 1, 2",
+        f"read how far {topic.topic} is",
     )
     partitions: dict[int, datetime] = {}
     weeks: dict[int, tuple[int, int]] = {}

@@ -116,19 +116,19 @@ def record_reads(catalog: Catalog, reads: Mapping[str, TopicRead], weeks: Collec
 
 def record_issues(
     catalog: Catalog,
-    found: Collection[tuple[IsoWeek | None, Issue]],
+    found: Collection[Issue],
     checked: Mapping[Kind, Collection[str] | None],
     weeks: Collection[IsoWeek],
 ) -> set[str]:
-    """Record issues, each of one week or of all, and return what is wrong in every week.
+    """Record issues, and return what is wrong in every week.
 
     They take the place of those that the same checks have found before: `checked` has by kind the objects that were
     asked about, None for all. An issue of one week stays unless that is among `weeks`.
     """
     at, labels = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", {*map(str, weeks)}
     new = [
-        FoundIssue(f"{at}/{number:04}", issue.object, str(week) if week else None, issue.message, issue.kind)
-        for number, (week, issue) in enumerate(dict.fromkeys(found))
+        FoundIssue(f"{at}/{number:04}", issue.object, issue.week, issue.message, issue.kind)
+        for number, issue in enumerate(dict.fromkeys(found))
     ]
 
     def is_over(row: FoundIssue) -> bool:

@@ -98,6 +98,6 @@ def _facts(exported: Exported) -> dict[str, str | None]:
     new = [file.manifest.path for file in exported.published if not file.unchanged]
     return {
         "versions": ", ".join(new) or None,
-        "withheld": "; ".join(map(str, exported.withheld)) or None,
+        "withheld": "; ".join(notice.message for notice in exported.notices() if notice.object) or None,
         "warnings": "; ".join(exported.warnings) or None,
     }

@@ -63,7 +63,7 @@ def verify(run: Run) -> str:
         try:
             report = _verified(run, declaration, sample)
         except Exception as error:  # of one topic; the others are verified all the same, and it is reported once
-            if declaration.topic not in {issue.object for issue in run.readiness.issues}:
+            if declaration.topic not in {issue.object for issue in run.issues}:
                 why = to_user_error(error, run.settings).message
                 reason = f"{declaration.topic} could not be verified: {why}"
                 differing.append(Issue(reason, object=declaration.topic, kind="verify"))
@@ -99,24 +99,24 @@ def complete(run: Run) -> str:
     omitted = run.read_topics(chosen)
     # Before the build, which makes the views that read it.
     run.record(run.weeks)
-    return _show(f"{weeks_label(run.weeks)} is over, {len(run.readiness.reads)} topics were read", omitted)
+    return _show(f"{weeks_label(run.weeks)} is over, {len(run.reads)} topics were read", omitted)
 
 
 def build(run: Run) -> str:
     """Have dbt build and test everything."""
     failed = build_all(run.project, run.weeks, *(["--full-refresh"] if run.full_refresh else ()))
-    run.readiness.has_views = not failed
-    run.readiness.checked["build"] = None
-    run.readiness.builds.add(invocation(run.project))
+    run.has_views = not failed
+    run.checked["build"] = None
+    run.builds.add(invocation(run.project))
     exports = {dataset.model for dataset in declared.load(run.project).values()}
-    run.readiness.add(failed, exports, run.weeks)
+    run.add_failed(failed, exports, run.weeks)
     return _show(f"exports hold {weeks_label(run.weeks)}" + ("" if failed else ", all tests passed"), failed)
 
 
 def reconcile(run: Run) -> str:
     """Check that no row was lost or doubled from topic to export."""
     try:
-        if not run.readiness.has_views:
+        if not run.has_views:
             # These read every dataset, so dbt has skipped them; those that are there must add up all the same.
             rerun(run.project, run.weeks, RECONCILIATION, FIGURES)
     except UserError as error:
@@ -144,7 +144,7 @@ def reconcile(run: Run) -> str:
 
 def export(run: Run) -> str:
     """Write, verify and publish what nothing is wrong with, and older weeks that late data has changed."""
-    run.publish_built()
+    run.publish(declared.load(run.project).values(), are_built=True)
     new = [file.manifest.week for file in run.exported.published if not file.unchanged]
     older = sorted(set(new) - {*map(str, run.weeks)})
     changed = f", late data in {', '.join(older)}" if older else ""
@@ -167,8 +167,8 @@ def notify_readers(run: Run) -> str:
 
 def _add(run: Run, kind: Kind, note: str, issues: list[Issue]) -> str:
     """Add what a check of everything has found, which counts for every week, log it, and return the note."""
-    run.readiness.checked[kind] = None
-    run.readiness.issues += issues
+    run.checked[kind] = None
+    run.issues += issues
     return _show(note, issues)
 
 

@@ -90,7 +90,7 @@ def datasets(compiled_project: DbtManifest) -> dict[str, Dataset]:
 
 @pytest.fixture
 def topics(datasets: dict[str, Dataset]) -> set[str]:
-    return {topic.name for dataset in datasets.values() for topic in dataset.topics}
+    return {topic.topic for dataset in datasets.values() for topic in dataset.topics}
 
 
 def record(settings: Settings, *reads: TopicRead) -> None:
@@ -197,7 +197,9 @@ def test_issue_withholds_what_comes_from_its_origin(
     weeks = {origin: WEEK.minus(number) for number, origin in enumerate(origins)}
     catalog = load_catalog(stack)
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks.values())
-    decision.record_issues(catalog, [(week, Issue("wrong", object=origin)) for origin, week in weeks.items()], {}, ())
+    decision.record_issues(
+        catalog, [Issue("wrong", object=origin, week=str(week)) for origin, week in weeks.items()], {}, ()
+    )
     rows = query("ops_export_weeks")
     withheld = {(row["dataset_name"], row["week_label"]) for row in rows if row["verdict"] == "withhold"}
     assert withheld == {
@@ -212,7 +214,7 @@ def test_issue_withholds_what_comes_from_its_origin(
 def test_unread_topic_or_issue_of_all_weeks_withholds(
     stack: Settings, query: Query, datasets: dict[str, Dataset], topics: set[str]
 ) -> None:
-    missing = datasets["order_lines"].topics[0].name
+    missing = datasets["order_lines"].topics[0].topic
     record(stack, *(read(topic, {0: END}) for topic in topics - {missing}))
     rows = {row["dataset_name"]: row for row in query("ops_export_weeks")}
     reasons = json.dumps([f"no run has read the topic {missing}"])
@@ -221,7 +223,7 @@ def test_unread_topic_or_issue_of_all_weeks_withholds(
     }
     catalog = load_catalog(stack)
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, [WEEK.minus(1)])
-    decision.record_issues(catalog, [(None, Issue("wrong", object="order_lines"))], {}, ())
+    decision.record_issues(catalog, [Issue("wrong", object="order_lines")], {}, ())
     withheld = [row for row in query("ops_export_weeks") if row["verdict"] == "withhold"]
     assert {row["dataset_name"] for row in withheld} == {"order_lines"}
     assert {row["week_label"] for row in withheld} == {str(WEEK), str(WEEK.minus(1))}
@@ -235,7 +237,7 @@ def test_silence_withholds_small_groups_and_warns_the_others(
     at = f"at {END - INSTANT:%Y-%m-%d %H:%M:%S} UTC"
     for row in rows:
         dataset = datasets[row["dataset_name"]]
-        silent = sorted(topic.name for topic in dataset.topics)
+        silent = sorted(topic.topic for topic in dataset.topics)
         withheld = [
             f"behind: {topic} {at}, and silence completes no dataset with suppressed groups" for topic in silent
         ]
@@ -273,7 +275,7 @@ def test_verdict_names_what_has_become_of_a_week(stack: Settings, query: Query, 
         Hold(address(weeks[7]), "f" * 64, "rows 8", "right"),
     ]
     decision.record_reads(catalog, {topic: read(topic, {0: END}) for topic in topics}, weeks)
-    decision.record_issues(catalog, [(weeks[7], Issue("wrong", object="order_lines"))], {}, ())
+    decision.record_issues(catalog, [Issue("wrong", object="order_lines", week=str(weeks[7]))], {}, ())
     outbox.TABLE.change(catalog, lambda _: {row.idempotency_key: row for row in versions})
     late.TABLE.change(catalog, lambda _: {row.address: row for row in skipped})
     hold.TABLE.change(catalog, lambda _: {row.address: row for row in holds})

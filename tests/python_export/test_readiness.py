@@ -7,22 +7,27 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
+from python_common.config.settings import Settings
 from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_export.datasets import declared
-from python_export.readiness.issues import Readiness
+from python_export.notify.exported import Exported
 from python_export.readiness.unclassified import omitted_fields
+from python_export.run import Run
 from python_ingest.avro.expanded_schema import expand_schema
 from tests.support.topic_fixture import record
 from tests.support.two_exports import project, two_exports
 
 
-def test_an_issue_without_a_dataset_is_named(tmp_path: Path) -> None:
-    datasets = declared.load(project(tmp_path, two_exports())).values()
+def test_an_issue_without_a_dataset_is_named(tmp_path: Path, catalog: Catalog, offline_settings: Settings) -> None:
+    its_project = project(tmp_path, two_exports())
+    datasets = declared.load(its_project).values()
     of_topic = Issue("behind", object="shop.sales")
-    stray, of_week = Issue("ops failed", object="model.p.ops"), Issue("export failed", object="model.p.exp_weekly__one")
-    readiness = Readiness(issues=[of_topic, stray, stray], in_week=[(IsoWeek(2020, 53), of_week)])
-    assert readiness.without_dataset(datasets) == ["ops failed"]
+    stray, of_file = Issue("ops failed", object="model.p.ops"), Issue("a cell differs", object="one", kind="file")
+    of_week = Issue("export failed", object="model.p.exp_weekly__one", week="2020-W53")
+    run = Run(offline_settings, catalog, its_project, Exported(IsoWeek(2020, 53)))
+    run.issues += [of_topic, stray, stray, of_week, of_file]
+    assert run.without_dataset(datasets) == ["ops failed"]
 
 
 def test_a_mapped_field_without_a_column_is_published(tmp_path: Path, catalog: Catalog) -> None:

@@ -1,7 +1,6 @@
 """Runs that withhold or hold datasets, and datasets that are published once per week."""
 
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,16 +21,16 @@ from python_export.publishing import hold, late, publish
 from python_export.publishing.target import open_target
 from python_export.readiness import decision
 from tests.support.export_run import EMPTY_WEEK, EVENTS_SQL, EVENTS_YML, SCHEMA_NAME, WEEK, Shop, in_next_week, run_dbt
-from tests.support.hostile_rows import MONDAY, draft, hostile_rows
-from tests.support.versions import publish_file
+from tests.support.hostile_rows import MONDAY, hostile_rows
+from tests.support.versions import publish_content
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     for back in range(1, 5):
-        before = replace(draft(str(WEEK.minus(back))), control_totals={"amount": "10.00"})
-        publish_file(open_target(shop.settings), "note\na\n", before)
+        week, totals = str(WEEK.minus(back)), {"amount": "10.00"}
+        publish_content(open_target(shop.settings), "note\na\n", week, control_totals=totals)
     figures = "amount 30.01 is not within 3.33 to 30 (median 10 of 4 weeks, factor 3)"
     export = "        export:\n"
     with shop.edited(EVENTS_YML, export, f"{export}          hold: {{rows: 3, amount: 3}}\n"):
@@ -41,8 +40,8 @@ def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypat
         assert (exported.published, exported.has_issues, exported.held_weeks) == ([], False, 1)
         [row] = hold.TABLE.rows(shop.catalog).values()
         assert row.reason == figures
-        [reason] = map(str, exported.withheld)
-        assert reason.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
+        [notice] = exported.notices()
+        assert notice.message.startswith("events 2020-W53 is withheld: its figures are far off the weeks before")
         with pytest.raises(typer.Exit) as ended:
             end_run(exported, None)
         assert ended.value.exit_code == WITHHELD
@@ -60,8 +59,8 @@ def test_a_week_far_off_is_published_before_it_is_approved(shop: Shop, monkeypat
 def test_another_command_publishes_what_verify_refused(shop: Shop) -> None:
     shop.land(*hostile_rows(), in_next_week(1000))
     [topic] = declared.load(shop.project)["events"].topics
-    issue = Issue("it differs from the broker", object=topic.name, kind="verify")
-    decision.record_issues(shop.catalog, [(None, issue)], {}, ())
+    issue = Issue("it differs from the broker", object=topic.topic, kind="verify")
+    decision.record_issues(shop.catalog, [issue], {}, ())
     for with_build in (True, False):
         assert shop.withheld(with_build) == issue.message
     decision.record_issues(shop.catalog, [], {"verify": None}, ())
@@ -154,11 +153,11 @@ def test_a_dataset_or_week_that_fails_costs_another(shop: Shop) -> None:
     folder.write_text("a file")
     exported = shop.run(names=())
     assert [version.manifest.path for version in exported.published] == ["groups/2020-W53/v1"]
-    [dataset] = exported.withheld
-    assert str(dataset).startswith("events 2020-W53 is withheld: The export stopped: Not a directory ("), dataset
+    [issue] = exported.withheld
+    assert (issue.object, issue.message[:34]) == ("events", "The export stopped: Not a director"), issue
     exported = shop.run(EMPTY_WEEK, WEEK)
     assert [version.manifest.path for version in exported.published] == ["events/2020-W52/v1"]
-    assert [(dataset.dataset, dataset.week) for dataset in exported.withheld] == [("events", "2020-W53")]
+    assert [(issue.object, issue.week) for issue in exported.withheld] == [("events", "2020-W53")]
     # Where nothing at all can be published, it is no matter of a dataset.
     with pytest.raises(UserError, match="The export stopped: Not a directory"):
         shop.run()

@@ -120,9 +120,9 @@ class Shop:
         exported = self.run(with_build=with_build)
         assert (exported.published, exported.has_issues) == ([], has_issues)
         assert self.files() == files
-        [dataset] = exported.withheld
-        assert str(dataset) == f"events 2020-W53 is withheld: {dataset.reason}"
-        return dataset.reason
+        [issue] = exported.withheld
+        assert (issue.object, issue.week, issue.kind) == ("events", "2020-W53", "file")
+        return issue.message
 
     def previewed(self) -> tuple[str, str]:
         """Return why the week is due and what withholds it, as a dry run shows it; it writes nothing."""

@@ -9,11 +9,11 @@ from pyiceberg.catalog import Catalog
 
 from python_common.catalog.catalog import load_catalog
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.weeks import IsoWeek
 from python_export.notify import deliver, outbox
 from python_export.notify.exported import Exported
-from python_export.notify.outbox import Entry, Notice
+from python_export.notify.outbox import Entry
 from python_export.publishing.publish import Published
 from python_export.publishing.target import Target, open_target
 from tests.support.kills import killed_at
@@ -21,6 +21,17 @@ from tests.support.versions import publish_content
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 FAILED = UserError("no", "Run again")
+BEHIND = Issue("behind: payments at 2020-12-31 00:00:00 UTC", object="orders", week=WEEK)
+
+
+def warning(text: str, week: str = WEEK) -> Issue:
+    """Return a warning of a week, as readers get it."""
+    return Issue(f"warning: {text}", week=week)
+
+
+def withheld(dataset: str, reason: str = "behind: payments") -> Issue:
+    """Return that a dataset is withheld for the week, as readers get it."""
+    return Issue(f"{dataset} {WEEK} is withheld: {reason}", object=dataset, week=WEEK)
 
 
 @dataclass
@@ -45,7 +56,7 @@ class Site:
         """Return the key under which a version is announced."""
         return outbox.key_of(self.target, path)
 
-    def notify(self, env: dict[str, str], notices: Iterable[Notice] = (), weeks: Iterable[str] = ()) -> list[str]:
+    def notify(self, env: dict[str, str], notices: Iterable[Issue] = (), weeks: Iterable[str] = ()) -> list[str]:
         """Notify, and return what was not delivered."""
         return [str(error) for error in deliver.notify(self.settings, env, self.catalog, notices, weeks)]
 

@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,12 @@ def publish_file(
     return publish(target, staged, manifest, fields, staged.parent.with_suffix(".scratch"), **options)
 
 
-def publish_content(target: Target, content: str, week: str = "2020-W53", restated: str | None = None) -> Published:
-    described = replace(draft(week), restated=restated)
-    return publish_file(target, content, described, [Field("note", "", description="A text.")])
+def publish_content(
+    target: Target, content: str, week: str = "2020-W53", formats: Collection[str] = (), **fields: Any
+) -> Published:
+    """Publish a file of this content, whose manifest has these fields, for tests that are not about the others."""
+    described = [Field("note", "", description="A text.")]
+    return publish_file(target, content, replace(draft(week), **fields), described, other_formats=formats)
 
 
 def tree(target: Target) -> dict[str, bytes]:

@@ -9,15 +9,15 @@ import pytest
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
+from python_common.errors import Issue
 from python_common.weeks import IsoWeek
 from python_export.cli.outcome import NOTIFICATION_FAILED, WITHHELD, end_run, write_metrics
 from python_export.notify import index
 from python_export.notify.exported import Exported
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
-from python_export.readiness.issues import Withheld
-from tests.support.hostile_rows import draft
-from tests.support.versions import publish_file
+from tests.support.notify import BEHIND
+from tests.support.versions import publish_content
 
 
 @pytest.mark.parametrize("published_to", ["local"], indirect=True)
@@ -28,13 +28,12 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
         ("2020-W53", 2, "bb"),
         ("2021-W01", 3, "c"),
     ):
-        described = replace(draft(week), rows=rows, created_at="2021-01-04T06:00:00Z")
-        publish_file(target, content, described)
-    publish_file(target, "a", replace(draft("2020-W53"), dataset="orders"))
+        publish_content(target, content, week, rows=rows, created_at="2021-01-04T06:00:00Z")
+    publish_content(target, "a", dataset="orders")
     for path in ("events/2021-W01/v1", "orders/2020-W53/v1"):
         withdraw(target, path, "a wrong price")
     exported = Exported(IsoWeek(2021, 1), current=index.current(target))
-    exported.withheld = [Withheld("orders", week, "behind") for week in ("2020-W53", "2021-W01")]
+    exported.withheld = [replace(BEHIND, week=week) for week in ("2020-W53", "2021-W01")]
     exported.held_weeks = 2
 
     write_metrics(tmp_path / "export.prom", exported)
@@ -56,11 +55,9 @@ def test_metrics_are_those_of_the_newest_published_week(target: Target, tmp_path
     }
 
 
-@pytest.mark.parametrize(
-    ("withheld", "code"), [([], NOTIFICATION_FAILED), ([Withheld("events", "2021-W01", "behind")], WITHHELD)]
-)
+@pytest.mark.parametrize(("withheld", "code"), [([], NOTIFICATION_FAILED), ([BEHIND], WITHHELD)])
 def test_an_unwritable_metrics_file_hides_the_outcome(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, withheld: list[Withheld], code: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, withheld: list[Issue], code: int
 ) -> None:
     exported = Exported(IsoWeek(2021, 1), withheld=withheld)
     with pytest.raises(typer.Exit) as ended:

@@ -87,7 +87,7 @@ def test_weeks_older_than_what_is_kept_are_gone_and_not_due(
     assert outbox.missing_versions(catalog, target) == []
     assert newest(target, "events").week == NEW
     due, _ = late.weeks_to_export(catalog, target, {}, ["events"], IsoWeek.parse(NEW), 99)
-    assert [*map(str, due)] == [NEW]
+    assert [(name, str(week)) for name, week in due] == [("events", NEW)]
     before = paths(target)
     assert versions() == []
     assert paths(target) == before

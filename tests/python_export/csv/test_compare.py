@@ -19,8 +19,7 @@ from python_common.errors import UserError
 from python_export.csv import facts
 from python_export.csv.compare import verify
 from python_export.csv.facts import Facts, measure
-from python_export.csv.snapshot_rows import load_table
-from python_export.csv.write import cell_text
+from python_export.csv.write import cell_text, load_table
 from python_export.datasets.dictionary import Field
 from python_export.datasets.snapshot import Source, TableColumn
 from tests.support.hostile_rows import (

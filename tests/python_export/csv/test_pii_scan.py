@@ -17,8 +17,7 @@ from python_export.csv import pii_scan
 from python_export.csv.compare import verify
 from python_export.csv.csv_file import connect
 from python_export.csv.facts import measure
-from python_export.csv.snapshot_rows import load_table
-from python_export.csv.write import write
+from python_export.csv.write import load_table, write
 from python_export.datasets.snapshot import Source
 from tests.support.hostile_rows import DATASET, arrow_table, current_source, source_of
 

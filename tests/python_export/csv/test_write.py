@@ -17,7 +17,6 @@ from python_common.catalog.catalog import load_catalog, make_namespace
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_export.csv import snapshot_rows
 from python_export.csv import write as writer
 from python_export.csv.compare import verify
 from python_export.csv.facts import measure
@@ -147,7 +146,7 @@ def test_rows_of_many_data_files_are_out_of_order(
 ) -> None:
     """DuckDB reads files of this machine itself, and those of a store through PyIceberg."""
     if not is_local:
-        monkeypatch.setattr(snapshot_rows, "whole_files", lambda _: None)
+        monkeypatch.setattr(writer, "whole_files", lambda _: None)
     table = catalog.create_table(("shop", "exp_weekly__events"), SCHEMA)
     for first in range(0, len(rows()), 10):
         table.append(arrow_table(rows()[first : first + 10], SCHEMA))

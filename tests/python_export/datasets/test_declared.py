@@ -11,7 +11,6 @@ from python_common.errors import UserError
 from python_dbt.manifest import DbtManifest
 from python_dbt.project import Project
 from python_export.datasets import declared
-from python_export.datasets.declared import Topic
 from python_export.datasets.report_spec import Headline, ReportSpec
 from python_ingest.declare.topics import MODELS_DIR, read_declarations
 from tests.support.two_exports import export_of, node, parsed, project, two_exports
@@ -29,7 +28,10 @@ def test_lineage_goes_through_views_to_the_topics(tmp_path: Path, manifest: dict
     dataset = datasets["one"]
     assert (dataset.model, dataset.table) == ("exp_weekly__one", "exports.exp_weekly__one")
     assert (dataset.key, dataset.order_by) == (("id",), ("at", "id"))
-    assert dataset.topics == (Topic("shop.sales", "bronze.sales"), Topic("shop.users", "bronze.users"))
+    assert [(topic.topic, topic.identifier) for topic in dataset.topics] == [
+        ("shop.sales", "bronze.sales"),
+        ("shop.users", "bronze.users"),
+    ]
 
 
 def test_wrong_numbers_are_of_a_table_or_of_what_it_is_made_from(manifest: dict[str, Any]) -> None:

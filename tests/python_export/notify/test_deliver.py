@@ -18,21 +18,19 @@ import pytest
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from click.testing import Result
 
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.locks import lease
 from python_common.weeks import IsoWeek
 from python_export.cli import run as cli
 from python_export.notify import deliver, outbox
-from python_export.notify.outbox import Notice
 from python_export.publishing import late
 from python_export.publishing.publish import withdraw
-from python_export.readiness.issues import Withheld
 from python_export.run import Run
 from python_export.variables import Channels
 from tests.support.disk import no_room_beyond
 from tests.support.hostile_rows import failing
 from tests.support.in_process import Command
-from tests.support.notify import NEXT_WEEK, WEEK, Calls, Site
+from tests.support.notify import BEHIND, NEXT_WEEK, WEEK, Calls, Site, withheld
 from tests.support.services.mail_server import Mailbox, MailServer, dead_smtp, smtp_at, text_of
 from tests.support.services.secured import Authority
 from tests.support.versions import without_folders
@@ -243,7 +241,7 @@ def test_failures_go_to_those_who_can_mend_them(site: Site, mailbox: Mailbox, ex
     def publish_and_withhold(run: Run, *_: Any) -> None:
         exported = run.exported
         exported.published.append(site.publish("a"))
-        exported.withheld.append(Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC"))
+        exported.withheld.append(BEHIND)
 
     done = export_run(mailbox.env | {"LAKEHOUSE_ALERT_TO": "operator@example.com"}, publish_and_withhold)
     assert (done.exit_code, type(done.exception)) == (1, UserError)
@@ -300,7 +298,7 @@ def at(site: Site, mailbox: Mailbox, exports_declared: dict[str, str]) -> At:
     site.publish("a", "2020-W52")
     deliver.notify(site.settings, exports_declared, site.catalog)
 
-    def notify(now: datetime, *notices: Notice, **more: str) -> list[str]:
+    def notify(now: datetime, *notices: Issue, **more: str) -> list[str]:
         env = mailbox.env | exports_declared | EXPECTED | more
         errors = deliver.notify(site.settings, env, site.catalog, notices, [IsoWeek.parse(WEEK)], now)
         return [str(error) for error in errors]
@@ -314,7 +312,7 @@ def test_a_due_dataset_makes_one_alarm_after_its_deadline(at: At, mailbox: Mailb
     # Later runs, also with another reason, send no other.
     for now in (DEADLINE, DEADLINE + SECOND):
         assert at(now, LAKEHOUSE_WEBHOOK_URL=webhook.url) == []
-    late_reason = Notice(WEEK, "events", "events 2020-W53 is withheld: behind: payments")
+    late_reason = withheld("events")
     assert at(DEADLINE + timedelta(days=2), late_reason) == []
     assert mailbox.subjects == [SUBJECT, f"{WEEK}: 1 withheld"]
     assert mailbox.accepted_for[0] == ["operators@example.com"]
@@ -336,8 +334,8 @@ def test_a_week_without_a_run_has_its_alarm_later(at: At, mailbox: Mailbox) -> N
 
 
 def test_an_alarm_gives_the_reason_of_a_withheld_dataset(at: At, mailbox: Mailbox) -> None:
-    at(DEADLINE - SECOND, Notice(WEEK, "events", "events 2020-W53 is withheld: behind: orders"))
-    at(DEADLINE, Notice(WEEK, "events", "events 2020-W53 is withheld: behind: payments"))
+    at(DEADLINE - SECOND, withheld("events", "behind: orders"))
+    at(DEADLINE, withheld("events"))
     [alarm] = [mail for mail in mailbox.mails if mail["Subject"] == SUBJECT]
     expected = "events 2020-W53 was expected by 2021-01-04 09:30 UTC: events 2020-W53 is withheld: behind: payments"
     assert expected in text_of(alarm)

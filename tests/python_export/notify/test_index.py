@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,15 +12,14 @@ from python_export.notify import index
 from python_export.publishing.manifest import FileColumn, Manifest, SmallGroups, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target, open_target
-from tests.support.hostile_rows import draft
-from tests.support.versions import publish_file
+from tests.support.versions import publish_content
 
 OLD, NEW = "2020-W53", "2021-W01"
 FILES = ("versions.json", "index.html")
 
 
 def publish_version(target: Target, week: str, content: str, dataset: str = "events") -> Manifest:
-    return publish_file(target, content, replace(draft(week), dataset=dataset, rows=1234)).manifest
+    return publish_content(target, content, week, dataset=dataset, rows=1234).manifest
 
 
 def entry(manifest: Manifest, **more: object) -> dict[str, object]:
@@ -45,8 +43,8 @@ def test_a_version_without_its_neighbours_late_data_is_marked(target: Target) ->
     def publish(dataset: str, rows: list[str], week: str = OLD, **fields: object) -> None:
         at = f"2021-01-04T{next(hours):02d}:00:00Z"
         columns = [FileColumn(name="note", type="string", nulls=0)]
-        manifest = replace(draft(week), dataset=dataset, columns=columns, created_at=at, **fields)
-        publish_file(target, "\n".join(["note", *rows, ""]), manifest)
+        content = "\n".join(["note", *rows, ""])
+        publish_content(target, content, week, dataset=dataset, columns=columns, created_at=at, **fields)
         index.write(target)
 
     def marks() -> list[str]:

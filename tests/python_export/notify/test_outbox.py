@@ -17,20 +17,18 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.weeks import IsoWeek
 from python_export.notify import index, messages, outbox, page
 from python_export.notify.exported import Exported
-from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import withdraw
-from python_export.readiness.issues import Withheld
 from python_export.variables import Channels
 from python_jobs import fork
 from python_jobs.erase import cli as cli_erasure
 from python_jobs.erase.job import Erasure
-from tests.support.hostile_rows import draft, failing
+from tests.support.hostile_rows import failing
 from tests.support.in_process import Command
-from tests.support.notify import NEXT_WEEK, WEEK, Calls, Site
+from tests.support.notify import BEHIND, NEXT_WEEK, WEEK, Calls, Site, warning, withheld
 from tests.support.publishing import unlock
 from tests.support.services.mail_server import Mailbox, dead_smtp, text_of
-from tests.support.versions import publish_file
+from tests.support.versions import publish_content
 
 
 @pytest.mark.usefixtures("published_to")
@@ -63,7 +61,7 @@ def test_a_week_is_one_mail_with_its_figures(site: Site, mailbox: Mailbox, expor
 
 def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
     def publish_as_gzip(content: str) -> tuple[EmailMessage, str]:
-        version = publish_file(site.target, content, draft(WEEK), other_formats=("csv.gz",)).manifest
+        version = publish_content(site.target, content, formats=["csv.gz"]).manifest
         site.notify(mailbox.env)
         return mailbox.mails[-1], f"{version.path}/{version.file}"
 
@@ -83,18 +81,15 @@ def test_links_are_those_of_the_web(site: Site, mailbox: Mailbox) -> None:
 def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", (PROJECT_ROOT / "docs/operations.md").read_text(), re.S)[0])
     site.settings = site.settings.changed(export_url="https://files.example.com/weekly/")
-    made = replace(draft(WEEK), delivery=f"{WEEK}-1")
-    upload = publish_file(site.target, "note\na\n", made, other_formats=["csv.gz"]).manifest.file.partition("/")[0]
+    first = publish_content(site.target, "note\na\n", formats=["csv.gz"], delivery=f"{WEEK}-1").manifest
     site.publish("note\nb\n")
     withdraw(site.target, f"events/{WEEK}/v2", "a wrong price")
     index.write(site.target)
-    withheld = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
-    notices = [Notice(WEEK, withheld.dataset, str(withheld))]
-    assert site.notify({"LAKEHOUSE_WEBHOOK_URL": webhook.url}, notices) == []
+    assert site.notify({"LAKEHOUSE_WEBHOOK_URL": webhook.url}, [withheld("orders", BEHIND.message)]) == []
     [(_, body)] = webhook.received
     text = json.dumps(body).replace(site.target.address(""), "/srv/exports")
     # What is another each time, each day, or with another zlib.
-    body = json.loads(text.replace(upload, "lakehouse-8c41d9e07b52fa36"))
+    body = json.loads(text.replace(first.file.partition("/")[0], "lakehouse-8c41d9e07b52fa36"))
     for this, documented in ((body, example), *zip(body["versions"], example["versions"], strict=True)):
         this |= {name: documented[name] for name in this.keys() & {"at", "created_at"}}
     body["withdrawn"][0]["text"] = re.sub("on [0-9-]+", "on 2021-01-05", body["withdrawn"][0]["text"])
@@ -106,20 +101,19 @@ def test_the_documented_call_is_what_a_webhook_gets(site: Site, webhook: Calls) 
 def test_a_notice_is_in_the_mail_of_its_week_once(site: Site, mailbox: Mailbox, webhook: Calls) -> None:
     env = mailbox.env | {"LAKEHOUSE_WEBHOOK_URL": f"{webhook.url}/hook"}
     site.publish("a")
-    behind = Withheld("orders", WEEK, "behind: payments at 2020-12-31 00:00:00 UTC")
-    recorded = [Notice(WEEK, behind.dataset, str(behind)), Notice(WEEK, None, "warning: the field phone has no class")]
-    for notices in (recorded, recorded, [Notice(WEEK, None, "warning: another")]):
+    recorded = [withheld("orders", BEHIND.message), warning("the field phone has no class")]
+    for notices in (recorded, recorded, [warning("another")]):
         assert site.notify(env, notices) == []
     assert mailbox.subjects == [f"{WEEK}: 1 file published, 1 withheld, 1 warning", f"{WEEK}: 1 warning"]
     text, html = (text_of(mailbox.mails[0], kind) for kind in ("plain", "html"))
     for notice in recorded:
-        assert notice.text in text.splitlines()
-        assert f">{notice.text}<" in html
+        assert notice.message in text.splitlines()
+        assert f">{notice.message}<" in html
     calls = {headers["Idempotency-Key"]: body for headers, body in webhook.received}
     assert len(calls) == len(webhook.received) == 2
     assert [len(body["versions"]) for body in calls.values()] == [1, 0]
     assert [{(one["dataset"], one["text"]) for one in body["notices"]} for body in calls.values()] == [
-        {(notice.dataset, notice.text) for notice in recorded},
+        {(notice.object or None, notice.message) for notice in recorded},
         {(None, "warning: another")},
     ]
 
@@ -198,7 +192,7 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
     trial = replace(site, settings=site.settings.changed(export_root=f"{site.settings.export_root}-trial"))
     for root, content in ((site, "a"), (trial, "other")):
         root.publish(content)
-        assert root.notify(announced, [Notice(WEEK, None, f"warning: {content}")]) == []
+        assert root.notify(announced, [warning(content)]) == []
     assert f"no notification: {trial.target.address('')} is not {tmp_path / 'link'}" in caplog.text
     [mail] = mailbox.mails
     assert {entry.mail for entry in site.entries} == {"delivered"}
@@ -206,7 +200,7 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
 
     # Each root has readers, and its rows wait for a run of that root.
     trial.publish("late")
-    assert len(trial.notify(mailbox.env | dead_smtp(), [Notice(WEEK, None, "warning: late")])) == 1
+    assert len(trial.notify(mailbox.env | dead_smtp(), [warning("late")])) == 1
     assert site.notify(mailbox.env) == []
     assert len(mailbox.mails) == 1
     assert trial.notify(mailbox.env) == []
@@ -216,8 +210,7 @@ def test_versions_of_a_root_that_is_not_announced_are_not(
 def test_a_notice_is_sent_again_when_it_returns(site: Site, mailbox: Mailbox) -> None:
     def notified(*texts: str) -> int:
         before = len(mailbox.mails)
-        notices = [Notice(WEEK, None, f"warning: {text}") for text in texts]
-        assert site.notify(mailbox.env, notices, weeks=[WEEK]) == []
+        assert site.notify(mailbox.env, map(warning, texts), weeks=[WEEK]) == []
         return len(mailbox.mails) - before
 
     letters = "{} of {} records until 2020-12-31 00:00:00 UTC are dead letters"
@@ -237,12 +230,11 @@ def test_a_notice_is_sent_again_when_it_returns(site: Site, mailbox: Mailbox) ->
 
 
 def test_an_undelivered_notice_waits_though_it_is_mended(site: Site, mailbox: Mailbox) -> None:
-    warning = Notice(WEEK, None, "warning: no")
-    assert len(site.notify(mailbox.env | dead_smtp(), [warning], weeks=[WEEK])) == 1
+    assert len(site.notify(mailbox.env | dead_smtp(), [warning("no")], weeks=[WEEK])) == 1
     assert site.notify(mailbox.env, weeks=[WEEK]) == []
     assert mailbox.subjects == [f"{WEEK}: 1 warning"]
     assert site.notify(mailbox.env, weeks=[WEEK]) == []
-    assert site.notify(mailbox.env, [warning], weeks=[WEEK]) == []
+    assert site.notify(mailbox.env, [warning("no")], weeks=[WEEK]) == []
     assert len(mailbox.mails) == 2
 
 

@@ -11,21 +11,20 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from python_common.config.settings import Settings
-from python_common.errors import UserError
+from python_common.errors import Issue, UserError
 from python_common.weeks import IsoWeek
 from python_export.notify import index, outbox
 from python_export.notify import page as report
 from python_export.notify.exported import Exported
-from python_export.notify.outbox import Notice
 from python_export.publishing.manifest import SmallGroups
 from python_export.publishing.target import open_target
 from python_export.variables import Channels
-from tests.support.hostile_rows import draft, failing
+from tests.support.hostile_rows import failing
+from tests.support.notify import NEXT_WEEK, WEEK, warning, withheld
 from tests.support.publishing import unlock
 from tests.support.small_project import write_manifest
-from tests.support.versions import publish_file, without_folders
+from tests.support.versions import publish_content, without_folders
 
-WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 CHART = {"by": "branch", "of": "loans", "title": "Loans", "heading": "Branch", "label": "Loans", "empty": "None."}
 RANKING = {
     "by": "loans",
@@ -66,7 +65,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return models
 
 
-def page_of(settings: Settings, notices: Iterable[Notice] = (), week: str = WEEK) -> str:
+def page_of(settings: Settings, notices: Iterable[Issue] = (), week: str = WEEK) -> str:
     """Write the report of a week, and return the page."""
     [address] = report.write(settings, [week], index.current(open_target(settings)), [*notices])
     return Path(address).read_text()
@@ -78,9 +77,8 @@ def published(
     types = {name: "decimal(38,10)" if name in totals else "string" for name in rows[0].split(",")}
     columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
     branches = {"north": {"rows": "2", "loans": "8"}, "south": {"rows": "1", "loans": "3"}}
-    by_branch = {"totals_by": {"branch": branches}, "control_totals": totals}
-    manifest = replace(draft(WEEK), dataset=dataset, columns=columns, **by_branch)
-    publish_file(open_target(settings), "\n".join([*rows, ""]), manifest, other_formats=formats)
+    made = {"dataset": dataset, "columns": columns, "totals_by": {"branch": branches}, "control_totals": totals}
+    publish_content(open_target(settings), "\n".join([*rows, ""]), WEEK, formats, **made)
 
 
 @pytest.mark.usefixtures("library")
@@ -113,13 +111,13 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
     offline_settings: Settings, catalog: Catalog, library: dict[str, Any], tmp_path: Path
 ) -> None:
     write_manifest(tmp_path, "ops", {name: library[name] for name in ("exp_weekly__fines", "exp_weekly__loans")})
-    target, withheld = open_target(offline_settings), Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind")
-    for notices in ([withheld], [replace(withheld, week=NEXT_WEEK, text="of another week")]):
+    target, behind = open_target(offline_settings), withheld("loans")
+    for notices in ([behind], [replace(behind, week=NEXT_WEEK, message="of another week")]):
         outbox.record_notices(catalog, target, notices, Channels(), [])
     # The last of these has no figure of the first in its history.
     weeks = [str(IsoWeek.parse(WEEK).minus(-later)) for later in (0, 7, 8)]
     for content, week in (("1", WEEK), *((content, week) for content, week in zip("234", weeks, strict=True))):
-        publish_file(open_target(offline_settings), content, replace(draft(week), dataset="fines"))
+        publish_content(open_target(offline_settings), content, week, dataset="fines")
     for week in weeks:
         target.put(report.report_path(week), b"figures of fines v2")
 
@@ -133,7 +131,7 @@ def test_a_withdrawal_takes_its_figures_out_of_the_reports(
     report.withdraw(target, [f"fines/{WEEK}/v2"], "a wrong price")
     page_of_week, later, last = pages()
     assert ("fines v1" in page_of_week, "fines v2" in page_of_week) == (True, False)
-    assert (page_of_week.count(withheld.text), "of another week" in page_of_week) == (3, False)
+    assert (page_of_week.count(behind.message), "of another week" in page_of_week) == (3, False)
     assert ("fines v1" in later, last) == (True, "figures of fines v2")
     report.withdraw(target, [f"fines/{WEEK}/v1"], "a wrong price")
     assert "fines is not published" in pages()[0]
@@ -168,17 +166,18 @@ def test_the_report_reads_a_file_as_written_and_quotes_no_row(
     totals = {"order_value": "0", "quantity": "0", "customer_count": "0"}
     types = {name: "decimal(12,2)" if name in totals else "string" for name in names}
     columns = [{"name": name, "type": kind, "nulls": 0} for name, kind in types.items()]
-    demand = replace(draft(WEEK), dataset="product_demand", columns=columns, control_totals=totals)
+    demand = {"dataset": "product_demand", "columns": columns, "control_totals": totals}
     rows = f"{','.join(names)}\n" + "shop-1,Digital,1.00,1,10,false\n" * 30_000
     rows += "shop-secret,Digital,30000.00,1,9,true\n"
-    publish_file(open_target(offline_settings), rows + '"web, ""shop""",Digital,20000.00,2,10,false\n', demand)
+    rows += '"web, ""shop""",Digital,20000.00,2,10,false\n'
+    publish_content(open_target(offline_settings), rows, **demand)
     page = page_of(offline_settings)
     assert "shop-secret" not in page
     assert '<th scope="row">web, &#34;shop&#34;</th>' in page
     assert '<td class="number">20,000</td>' in page
 
     unreadable = f"{','.join(names)}\nshop-1,Digital,4111-1111,1,10,false\n"
-    file = Path(publish_file(open_target(offline_settings), unreadable, replace(demand, week=NEXT_WEEK)).file)
+    file = Path(publish_content(open_target(offline_settings), unreadable, NEXT_WEEK, **demand).file)
     page = page_of(offline_settings, week=NEXT_WEEK)
     assert "ranking-product_demand" not in page
     assert f"is missing: see what `lakehouse export verify --week {NEXT_WEEK}` reports" in page
@@ -194,19 +193,18 @@ def test_a_withheld_dataset_is_never_shown_as_zero(
     library["exp_weekly__shelves"]["export"]["audience"] = "partners"
     write_manifest(tmp_path, "ops", library)
     monkeypatch.setenv("LAKEHOUSE_EXPORT_AUDIENCE", "")
-    before = replace(draft("2020-W52"), dataset="loans", totals_by={"branch": {"north": {"rows": "2", "loans": "7"}}})
-    publish_file(open_target(offline_settings), "title,loans\n", before)
-    withheld = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
-    page = page_of(offline_settings, [withheld])
+    target, of_north = open_target(offline_settings), {"branch": {"north": {"rows": "2", "loans": "7"}}}
+    publish_content(target, "title,loans\n", "2020-W52", dataset="loans", totals_by=of_north)
+    page = page_of(offline_settings, [withheld("loans")])
     # On top, in the place of its chart, and next to the files.
-    assert page.count(withheld.text) == 3
+    assert page.count(withheld("loans").message) == 3
     assert "shelves is not published for 2020-W53" in page
     for shown_as_zero in ("-100.0", ">0<", "None.", 'id="chart-'):
         assert shown_as_zero not in page
     # A channel without a row in a published week is 0.
     published(offline_settings, "loans", ["title,loans"], {"loans": "0"})
-    after = replace(draft(NEXT_WEEK), dataset="loans", totals_by={"branch": {"south": {"rows": "2", "loans": "5"}}})
-    publish_file(open_target(offline_settings), "title,loans\n", after)
+    of_south = {"branch": {"south": {"rows": "2", "loans": "5"}}}
+    publish_content(target, "title,loans\n", NEXT_WEEK, dataset="loans", totals_by=of_south)
     page = page_of(offline_settings, week=NEXT_WEEK)
     assert re.findall(r'<th scope="row">(north|south)</th>.*?<td class="number">(\d+)</td>', page, re.S) == [
         ("south", "5"),
@@ -228,16 +226,17 @@ def test_the_sales_of_eight_weeks_are_those_of_manifests(
     week, files = IsoWeek.parse(WEEK), []
     for weeks, amount in enumerate(("300.00", "200.00", None, "100.00", "50.00")):
         by_channel = {"store": {"rows": "2", "line_amount": amount}} if amount else {}
-        lines = replace(
-            draft(str(week.minus(weeks))),
+        version = publish_content(
+            open_target(offline_settings),
+            f"{weeks}",
+            str(week.minus(weeks)),
             dataset="order_lines",
             # The oldest version is of before the charted measure was declared.
             totals_by={"channel": by_channel if weeks < 4 else {"store": {"rows": "2"}}},
             control_totals={"line_amount": amount or "0"},
-        )
-        version = publish_file(open_target(offline_settings), f"{weeks}", lines).manifest
+        ).manifest
         files.append(f"{version.path}/{version.file}")
-    page = page_of(offline_settings, [Notice(WEEK, None, "of W53"), Notice(NEXT_WEEK, None, "other")])
+    page = page_of(offline_settings, [warning("of W53"), warning("other", NEXT_WEEK)])
     assert [name in page for name in ("of W53", "other")] == [True, False]
     assert '<th scope="row">store</th>' in page
     labels = re.findall('<div class="tile"><span class="soft">(.*?)</span><b>(.*?)</b>', page)
@@ -294,19 +293,19 @@ def test_a_ranking_has_names_of_another_file_or_its_keys(
 
 @pytest.mark.usefixtures("library")
 def test_what_a_file_lacks_is_next_to_it_with_the_reason(offline_settings: Settings) -> None:
-    lacking = replace(
-        draft(WEEK),
+    publish_content(
+        open_target(offline_settings),
+        "title,loans\n",
         dataset="loans",
         quarantined=1200,
         quarantined_by_reason={"no order": 1200},
         withheld_rows={"e-mail address in title": 2},
         small_groups=SmallGroups(threshold=10, suppressed=3),
     )
-    publish_file(open_target(offline_settings), "title,loans\n", lacking)
-    late = Notice(WEEK, "loans", "loans 2020-W53 is withheld: behind: payments")
+    late = withheld("loans")
     [files] = re.findall(r'<table id="files">.*?</table>', page_of(offline_settings, [late]), re.S)
     assert re.findall("<div>(.*?)</div>", files) == [
-        late.text,
+        late.message,
         "quarantined, no order: 1,200",
         "withheld, may be personal data, e-mail address in title: 2",
         "suppressed, groups of fewer than 10 persons, and the next larger one of a total: 3",

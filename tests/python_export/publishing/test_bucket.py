@@ -1,6 +1,5 @@
 """A root in a bucket: answers that get lost or say no, uploads in parts, content types, and wrong variables."""
 
-from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -19,8 +18,8 @@ from python_export.publishing.layout import upload_folder
 from python_export.publishing.manifest import published
 from python_export.publishing.publish import put_contract
 from python_export.publishing.target import open_target
-from tests.support.hostile_rows import DATASET, draft
-from tests.support.versions import publish_content, publish_file, tree
+from tests.support.hostile_rows import DATASET
+from tests.support.versions import publish_content, tree
 
 FORMATS = ("csv.gz", "parquet", "xlsx")
 
@@ -54,7 +53,7 @@ def test_unfinished_uploads_stay_or_those_of_others_go(s3_settings: Settings, mo
 
 def test_each_object_has_its_content_type(s3_settings: Settings) -> None:
     target = open_target(s3_settings)
-    publish_file(target, "note\na\n", replace(draft("2020-W53"), window_end="2021-01-04"), other_formats=FORMATS)
+    publish_content(target, "note\na\n", formats=FORMATS, window_end="2021-01-04")
     put_contract(target, DATASET)
     index.write(target)
     assert {PurePosixPath(path).suffix for path in tree(target)} == CONTENT_TYPES.keys() - {""}

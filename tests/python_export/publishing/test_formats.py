@@ -18,7 +18,7 @@ from python_export.publishing import formats
 from python_export.publishing.manifest import File, FileColumn, Manifest, read
 from python_export.publishing.target import Target, digest
 from tests.support.hostile_rows import COLUMNS, SCHEMA, TYPES, cell, draft, hostile_rows, right_lines
-from tests.support.versions import publish_file, tree, without_folders
+from tests.support.versions import publish_content, publish_file, tree, without_folders
 
 ALL = ("csv.gz", "parquet", "xlsx")
 STEM = "events_2020-W53_v1"
@@ -218,7 +218,7 @@ def test_parquet_with_other_rows_than_the_csv_is_noticed(tmp_path: Path) -> None
 def test_a_version_is_published_without_a_format(local: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "is_same", lambda *_: False)
     with pytest.raises(UserError, match=r"events_2020-W53_v1.parquet does not have the rows of the CSV"):
-        publish_file(local, "note\na\n", draft("2020-W53"), other_formats=ALL[1:])
+        publish_content(local, "note\na\n", formats=ALL[1:])
     assert tree(local) == {}
 
 

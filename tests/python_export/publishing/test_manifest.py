@@ -1,7 +1,6 @@
 """Manifests that lead out of their version are refused, and the deliveries of a week are numbered."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +8,7 @@ import pytest
 from python_export.publishing.manifest import DamagedManifestError, next_delivery, read
 from python_export.publishing.publish import withdraw
 from python_export.publishing.target import Target
-from tests.support.hostile_rows import draft
-from tests.support.versions import overwrite, pointer, publish_file
+from tests.support.versions import overwrite, pointer, publish_content
 
 WEEK, NEXT_WEEK = "2020-W53", "2021-W01"
 COLUMN = {"name": "note", "type": "string", "nulls": 0}
@@ -30,7 +28,7 @@ EDITS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_manifest_that_leads_elsewhere_is_read(local: Target, edit: dict[str, Any]) -> None:
-    manifest = publish_file(local, "0", draft(WEEK)).manifest
+    manifest = publish_content(local, "0").manifest
     right = json.loads(manifest.text()) | {"files": [XLSX]}
     for content in (right, right | edit):
         overwrite(local, f"{manifest.path}/manifest.json", json.dumps(content).encode())
@@ -42,12 +40,11 @@ def test_a_manifest_that_leads_elsewhere_is_read(local: Target, edit: dict[str, 
 
 def test_deliveries_of_a_week_are_numbered(local: Target) -> None:
     # A release before 0.7 named none.
-    publish_file(local, "0", draft(WEEK))
+    publish_content(local, "0")
     for number in range(1, 11):
         assert next_delivery(local, WEEK) == f"{WEEK}-{number}"
         # Content of an older version is a new one, too.
-        delivered = replace(draft(WEEK), delivery=f"{WEEK}-{number}")
-        version = publish_file(local, str(number % 2), delivered).manifest
+        version = publish_content(local, str(number % 2), delivery=f"{WEEK}-{number}").manifest
     assert (version.version, version.supersedes, pointer(local)["version"]) == (11, 10, 11)
     withdraw(local, f"events/{WEEK}/v11", "a wrong price")
     assert next_delivery(local, WEEK) == f"{WEEK}-11"

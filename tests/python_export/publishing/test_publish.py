@@ -93,8 +93,7 @@ def test_a_stale_run_adds_no_second_version_of_small_groups(local: Target, withd
 
 def publish_rows(target: Target, header: str, *rows: str, key: tuple[str, ...] = ("note",)) -> Manifest:
     columns = [{"name": name, "type": "string", "nulls": 0} for name in header.split(",")]
-    described = replace(draft("2020-W53"), key=[*key], columns=columns)
-    return publish_file(target, "\n".join([header, *rows, ""]), described).manifest
+    return publish_content(target, "\n".join([header, *rows, ""]), key=[*key], columns=columns).manifest
 
 
 def test_a_key_that_the_old_version_lacks_matches_rows(local: Target) -> None:

@@ -18,10 +18,10 @@ from python_common.config.settings import Settings
 from python_common.errors import UserError
 from python_common.spark import thrift
 from python_common.weeks import IsoWeek
-from python_export.datasets.declared import Dataset, Topic
+from python_export.datasets.declared import Dataset
 from python_export.readiness.completeness import EPOCH, last_week, read_topics, require_past, without_rolled_back
 from python_export.readiness.decision import TopicRead
-from python_ingest.declare.topics import DeadLetterLimit
+from python_ingest.declare.topics import DeadLetterLimit, Declaration
 from python_ingest.kafka.admin import Broker
 from tests.support.hostile_rows import DATASET
 
@@ -72,29 +72,29 @@ def test_late_records_are_waited_for(offline_settings: Settings) -> None:
         require_past(patient, WEEK, due - INSTANT)
 
 
-def of(*topics: Topic) -> Dataset:
+def of(*topics: Declaration) -> Dataset:
     return replace(DATASET, topics=topics)
 
 
 @pytest.fixture
-def produce(stack: Settings, topic: Topic) -> Callable[..., None]:
+def produce(stack: Settings, topic: Declaration) -> Callable[..., None]:
     """Add a record to the topic, to its first partition or another one."""
     producer = Producer(connections.kafka_client(stack))
 
     def add(partition: int = 0) -> None:
-        producer.produce(topic.name, b"x", partition=partition)
+        producer.produce(topic.topic, b"x", partition=partition)
         assert producer.flush(10) == 0
 
     return add
 
 
 @pytest.fixture
-def topic(stack: Settings) -> Topic:
+def topic(stack: Settings) -> Declaration:
     """A separate topic on the broker."""
     name = f"idle_{uuid.uuid4().hex[:8]}"
     admin = AdminClient(connections.kafka_client(stack))
     admin.create_topics([NewTopic(name, 2, 1)])[name].result()
-    return Topic(name, f"bronze_tests.{name}")
+    return Declaration(name, "bronze_tests", name)
 
 
 def partitions(read: TopicRead) -> dict[int, tuple[datetime | None, bool]]:
@@ -102,23 +102,22 @@ def partitions(read: TopicRead) -> dict[int, tuple[datetime | None, bool]]:
 
 
 def test_partitions_are_read_by_what_broker_and_table_hold(
-    stack: Settings, topic: Topic, produce: Callable[..., None]
+    stack: Settings, topic: Declaration, produce: Callable[..., None]
 ) -> None:
     """An empty topic, records that have not landed, a killed ingester, dead letters, a recreated topic."""
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
-    topic_id = Broker(stack, 10).describe(topic.name).topic_id
+    topic_id = Broker(stack, 10).describe(topic.topic).topic_id
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END - INSTANT}
     before = END - INSTANT
     with thrift.connect(stack) as cursor:
 
         def read() -> TopicRead:
-            return read_topics(stack, cursor, catalog, [of(topic)])[topic.name]
+            return read_topics(stack, cursor, catalog, [of(topic)])[topic.topic]
 
-        assert read().error == f"behind: {topic.name} has landed nothing"
-        table = catalog.create_table(
-            ("bronze_tests", topic.name), BRONZE, properties={"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
-        )
+        assert read().error == f"behind: {topic.topic} has landed nothing"
+        properties = {"lakehouse.topic-id": topic_id, "lakehouse.key": "string"}
+        table = catalog.create_table(topic.identifier, BRONZE, properties=properties)
         assert (read().error, read().broker_error, partitions(read())) == (None, None, {})
         produce()
         assert partitions(read()) == {0: (None, True)}
@@ -149,37 +148,38 @@ def test_partitions_are_read_by_what_broker_and_table_hold(
             change.set_properties({"lakehouse.topic-id": "another"})
         assert partitions(read()) == {0: (END, True), 1: (before, True)}
         catalog.create_table(("bronze_tests", "gone"), BRONZE)
-        gone = Topic("gone", "bronze_tests.gone")
+        gone = Declaration("gone", "bronze_tests", "gone")
         assert read_topics(stack, cursor, catalog, [of(gone)])["gone"].broker_error.startswith(
             "The topic 'gone' does not exist"
         )
 
 
-def test_records_of_a_former_generation_move_no_watermark(stack: Settings, topic: Topic) -> None:
+def test_records_of_a_former_generation_move_no_watermark(stack: Settings, topic: Declaration) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     properties = {
-        property_keys.TOPIC_ID: Broker(stack, 10).describe(topic.name).topic_id,
+        property_keys.TOPIC_ID: Broker(stack, 10).describe(topic.topic).topic_id,
         property_keys.GENERATION: "1",
     }
     schema = BRONZE.append(pa.field("kafka_generation", pa.int32()))
-    table = catalog.create_table(topic.bronze, schema, properties=properties)
+    table = catalog.create_table(topic.identifier, schema, properties=properties)
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
     with thrift.connect(stack) as cursor:
         for generation, newest in ((None, EPOCH), (1, END)):
             table.append(pa.Table.from_pylist([row | {"kafka_generation": generation}], schema))
-            read = read_topics(stack, cursor, catalog, [of(topic)])[topic.name]
+            read = read_topics(stack, cursor, catalog, [of(topic)])[topic.topic]
             assert partitions(read) == {0: (newest, False)}
 
 
-def test_other_topics_of_the_producer_are_read_too(stack: Settings, topic: Topic) -> None:
+def test_other_topics_of_the_producer_are_read_too(stack: Settings, topic: Declaration) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     chosen = replace(topic, producer="shop")
-    known = of(chosen, Topic("same", "bronze_tests.same", producer="shop"), Topic("other", "bronze_tests.other"))
+    same = Declaration("same", "bronze_tests", "same", producer="shop")
+    known = of(chosen, same, Declaration("other", "bronze_tests", "other"))
     with thrift.connect(stack) as cursor:
-        assert read_topics(stack, cursor, catalog, [of(chosen)], [known]).keys() == {topic.name, "same"}
-        assert read_topics(stack, cursor, catalog, [of(topic)], [known]).keys() == {topic.name}
+        assert read_topics(stack, cursor, catalog, [of(chosen)], [known]).keys() == {topic.topic, "same"}
+        assert read_topics(stack, cursor, catalog, [of(topic)], [known]).keys() == {topic.topic}
 
 
 def test_stamped_records_are_counted_by_week(stack: Settings) -> None:
@@ -193,7 +193,8 @@ def test_stamped_records_are_counted_by_week(stack: Settings) -> None:
     letters = [row | {"kafka_timestamp": stamp, "decode_error": "truncated"} for stamp in stamps]
     decoded = [row | {"kafka_timestamp": stamp} for stamp in [WEEK.start] * 70 + [None]]
     table.append(pa.Table.from_pylist(letters + decoded, BRONZE))
-    topic = Topic(name, f"bronze_tests.{name}", DeadLetterLimit(share=0.29, count=29), silence=timedelta(hours=2))
+    limit = DeadLetterLimit(share=0.29, count=29)
+    topic = Declaration(name, "bronze_tests", name, max_dead_letters=limit, silence="2h")
     with thrift.connect(stack) as cursor:
         read = read_topics(stack, cursor, catalog, [of(topic)])[name]
     counted = {one["starts_at"]: (one["records"], one["dead_letters"]) for one in read.weeks}
@@ -233,34 +234,34 @@ def test_a_table_rolled_back_after_its_read_is_behind(offline_settings: Settings
     assert error_of(first) == lost
 
 
-def test_a_topic_is_read_as_of_one_snapshot(stack: Settings, topic: Topic) -> None:
+def test_a_topic_is_read_as_of_one_snapshot(stack: Settings, topic: Declaration) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
-    table = catalog.create_table(topic.bronze, BRONZE)
+    table = catalog.create_table(topic.identifier, BRONZE)
     row = {"kafka_partition": 0, "kafka_offset": 0, "ingest_batch": 1, "kafka_timestamp": END, "ingested_at": END}
     with thrift.connect(stack) as cursor:
-        assert read_topics(stack, cursor, catalog, [of(topic)])[topic.name].snapshot_id is None
+        assert read_topics(stack, cursor, catalog, [of(topic)])[topic.topic].snapshot_id is None
         table.append(pa.Table.from_pylist([row], BRONZE))
-        read = read_topics(stack, cursor, catalog, [of(topic)])[topic.name]
-    assert (read.bronze_table, read.snapshot_id) == (topic.bronze, table.current_snapshot().snapshot_id)
+        read = read_topics(stack, cursor, catalog, [of(topic)])[topic.topic]
+    assert (read.bronze_table, read.snapshot_id) == (topic.identifier, table.current_snapshot().snapshot_id)
 
 
 def test_a_table_that_cannot_be_read_is_an_error_of_its_topic(stack: Settings) -> None:
     catalog = load_catalog(stack)
     make_namespace(catalog, "bronze_tests")
     names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("absent", "foreign", "damaged", "good")]
-    absent, foreign, damaged, good = (Topic(name, f"bronze_tests.{name}") for name in names)
-    catalog.create_table(("bronze_tests", foreign.name), pa.schema([("other", pa.string())]))
-    metadata = catalog.create_table(("bronze_tests", damaged.name), BRONZE).metadata_location
+    absent, foreign, damaged, good = (Declaration(name, "bronze_tests", name) for name in names)
+    catalog.create_table(("bronze_tests", foreign.topic), pa.schema([("other", pa.string())]))
+    metadata = catalog.create_table(("bronze_tests", damaged.topic), BRONZE).metadata_location
     Path(metadata.removeprefix("file://")).write_text("{")
     # As in a process that starts: the catalog has what it created in memory.
     _in_file.cache_clear()
     catalog = load_catalog(stack)
-    catalog.create_table(("bronze_tests", good.name), BRONZE)
+    catalog.create_table(("bronze_tests", good.topic), BRONZE)
     with thrift.connect(stack) as cursor:
         reads = read_topics(stack, cursor, catalog, [of(absent, foreign, damaged, good)])
-    errors = {topic.name: reads[topic.name].error for topic in (absent, foreign, damaged, good)}
-    assert errors[absent.name] == f"behind: {absent.name} has landed nothing"
-    assert f"the metadata of bronze_tests.{damaged.name}, is missing or damaged" in errors[damaged.name]
-    assert errors[foreign.name].startswith(f"Spark failed to read how far {foreign.name} is: ")
-    assert errors[good.name] is None
+    errors = {topic.topic: reads[topic.topic].error for topic in (absent, foreign, damaged, good)}
+    assert errors[absent.topic] == f"behind: {absent.topic} has landed nothing"
+    assert f"the metadata of bronze_tests.{damaged.topic}, is missing or damaged" in errors[damaged.topic]
+    assert errors[foreign.topic].startswith(f"Spark failed to read how far {foreign.topic} is: ")
+    assert errors[good.topic] is None
