@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
@@ -16,7 +16,7 @@ from python_common.config.environment import PROJECT_ROOT
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_ingest.declare import persons, spark_types, table_layout
-from python_ingest.declare.persons import Subject
+from python_ingest.declare.persons import Name, Subject
 from python_ingest.declare.table_layout import PartitionField
 
 MODELS_DIR = PROJECT_ROOT / "models"
@@ -26,7 +26,6 @@ KeyFormat = Literal["string", "avro", "bytes"]
 OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
 SubjectNaming = Literal["topic", "record", "topic_record"]
-Name = Annotated[str, Field(min_length=1)]
 # Options of Kafka's client that begin like this decide what is read, or who reads: they have variables, or are fixed.
 RESERVED = (
     *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
@@ -34,8 +33,7 @@ RESERVED = (
 )
 # Below, the description of a field is the remedy for what it cannot be.
 NO_OTHER_FIELDS = ConfigDict(extra="forbid")
-# Fields from outside of config.meta.kafka.
-SOURCE_FIELDS = ("schema", "table", "columns", "persons")
+Model = TypeVar("Model")
 TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
 
 
@@ -94,7 +92,7 @@ class Declaration:
     `persons` is where the rows of a person are. The exporter alone reads `producer` and `silence`.
     """
 
-    topic: str
+    topic: Annotated[Name, Field(description="Give it as text")]
     schema: str
     table: str
     key: Annotated[KeyFormat, _one_of(KeyFormat)] = "string"
@@ -214,42 +212,58 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     meta = _mapping(_mapping(table.get("config"), f"{location}: config").get("meta"), f"{location}: meta")
     if "kafka" not in meta:
         return None
-    kafka = _mapping(meta["kafka"], f"{location}: kafka")
-    fields = [name for name in _fields(Declaration) if name not in SOURCE_FIELDS]
-    for field in kafka:
-        if field not in fields:
-            raise UserError(f"{location}: kafka.{field} is not a known field", f"Use {', '.join(fields)}")
     name = table.get("identifier", table.get("name"))
-    for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
-        if not isinstance(value, str) or not value:
-            raise UserError(f"{location}: {field} is missing or not text", f"Give {field} as text")
-    if not re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise UserError(f"{location}: {name} is not a table name of Spark", "Give `identifier` letters, digits and _")
-    subjects = persons.read(meta.get("subjects"), source, f"{location}: subjects")
-    try:
-        declaration = Declaration(
-            schema=schema, table=str(name), columns=_columns(table, location), persons=subjects, **kafka
+    subjects = tuple(
+        # The columns alone may be declared as a list.
+        _validated(
+            Subject,
+            declared if isinstance(declared, dict) else {"columns": declared},
+            f"{location}: subjects.{kind}",
+            kind=f"{source}.{kind}",
         )
-    except ValidationError as error:
-        raise _as_user_error(error, f"{location}: kafka") from None
+        for kind, declared in _mapping(meta.get("subjects"), f"{location}: subjects").items()
+    )
+    columns = _columns(table, location)
+    location = f"{location}: kafka"
+    kafka = _mapping(meta["kafka"], location)
+    declaration = _validated(Declaration, kafka, location, schema=schema, table=name, columns=columns, persons=subjects)
     for field, terms in (("partition_spec", declaration.partition_spec), ("sort_order", declaration.sort_order)):
-        table_layout.check(terms or (), declaration.columns, declaration.key, f"{location}: kafka.{field}")
+        table_layout.check(terms or (), declaration.columns, declaration.key, f"{location}.{field}")
     return declaration
 
 
-def _as_user_error(error: ValidationError, location: str) -> UserError:
+def _validated(model: type[Model], declared: dict[str, Any], location: str, **given: Any) -> Model:
+    """Return a model of the fields that a source declares, and of those that are given.
+
+    Raises:
+        UserError: a field is unknown, missing or invalid.
+    """
+    known = [name for name in _fields(model) if name not in given]
+    for name in declared:
+        if name not in known:
+            raise UserError(f"{location}.{name} is not a known field", f"Use {', '.join(known)}")
+    try:
+        return model(**given, **declared)
+    except ValidationError as error:
+        raise _as_user_error(error, location, _fields(model)) from None
+
+
+def _as_user_error(error: ValidationError, location: str, fields: dict[str, FieldInfo]) -> UserError:
     first = error.errors(include_url=False)[0]
     # Behind the names of fields, `loc` names which of several types did not fit.
     names = [step for step in map(str, first["loc"]) if step.isidentifier()]
     location = ".".join([location, *names])
-    if first["type"] == "unexpected_keyword_argument":
-        return UserError(f"{location} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
-    field = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
+    described = [field for name in names if (field := (_fields(DeadLetterLimit) | fields).get(name))]
     shape = {
+        "missing": "declared",
+        "unexpected_keyword_argument": "a known field",
         "dataclass_type": "a mapping",
-        "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list of fields",
+        "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list",
     }.get(first["type"])
-    return UserError(f"{location} is {f'not {shape}' if shape else repr(str(first['input']))}", str(field.description))
+    problem = f"not {shape}" if shape else repr(str(first["input"]))
+    return UserError(f"{location} is {problem}", str(described[-1].description))
 
 
 def _fields(model: type[object]) -> dict[str, FieldInfo]:

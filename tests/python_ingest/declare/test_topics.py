@@ -53,8 +53,8 @@ def test_declarations_are_sorted_and_have_defaults(tmp_path: Path) -> None:
         ("sources: 5", ": sources is not a list"),
         ("sources: [{name: till, tables: 5}]", ": source till: tables is not a list"),
         (GOOD.replace("{topic: refunds}", "refunds"), ": table refunds: kafka is not a mapping"),
-        (GOOD.replace("{topic: refunds}", "{key: string}"), ": table refunds: kafka.topic is missing"),
-        (GOOD.replace("{topic: refunds}", "{topic: 7}"), ": table refunds: kafka.topic is missing or not text"),
+        (GOOD.replace("{topic: refunds}", "{key: string}"), ": table refunds: kafka.topic is not declared"),
+        (GOOD.replace("{topic: refunds}", "{topic: 7}"), ": table refunds: kafka.topic is '7'. Give it as text"),
         *(
             (GOOD.replace("name: refunds", f"name: {name}"), f": table {name}: {name} is not a table name of Spark")
             for name in ("re-funds", "shop.refunds", "7up", "réfunds")
@@ -75,7 +75,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, complaint:
         ("on_error: ignore", "on_error is 'ignore'"),
         ("onerror: stop", "onerror is not a known field"),
         ("max_dead_letters: 5", "max_dead_letters is not a mapping"),
-        ("max_dead_letters: {rate: 1}", "max_dead_letters.rate is not a known field. Use share, count"),
+        ("max_dead_letters: {rate: 1}", "max_dead_letters.rate is not a known field. Write it as {share: 0"),
         ("max_dead_letters: {share: 5}", "max_dead_letters.share is '5'. Give a number from 0 to 1"),
         ("max_dead_letters: {share: .nan}", "max_dead_letters.share is 'nan'"),
         ("max_dead_letters: {share: }", "max_dead_letters.share is 'None'"),
@@ -101,7 +101,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, complaint:
             )
         ),
         ("table_properties: {owner: }", "table_properties is 'None'"),
-        ("partition_spec: days(ingested_at)", "partition_spec is not a list of fields. Write it as [days("),
+        ("partition_spec: days(ingested_at)", "partition_spec is not a list. Write it as [days("),
         ("partition_spec: ['weeks(ingested_at)']", "partition_spec is 'weeks(ingested_at)'"),
         ("partition_spec: [bucket(kafka_key)]", "partition_spec is 'bucket(kafka_key)'"),
         ("partition_spec: ['bucket(0, kafka_key)']", "partition_spec is 'bucket(0, kafka_key)'"),
@@ -121,7 +121,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, complaint:
         ("client_options: 5", "client_options is not a mapping"),
         ("client_options: {sasl.jaas.config: secret}", "client_options is 'sasl.jaas.config'. Write it as"),
         ("client_options: {isolation.level: read_uncommitted}", "client_options is 'isolation.level'"),
-        ("allow: amount", "allow is not a list of fields"),
+        ("allow: amount", "allow is not a list. Write it as [amount"),
     ],
 )
 def test_a_mistake_in_a_field_of_kafka_is_named(tmp_path: Path, kafka: str, complaint: str) -> None:
@@ -264,11 +264,11 @@ def test_a_person_is_one_of_a_source(tmp_path: Path) -> None:
     ("subjects", "complaint"),
     [
         (("[customer]",), r"table t0: subjects is not a mapping"),
-        (("{customer: id}",), r"subjects\.customer is not a list of columns"),
-        (("{customer: []}",), r"subjects\.customer is not a list of columns"),
+        (("{customer: id}",), r"subjects\.customer\.columns is not a list. Write it as \[customerid"),
+        (("{customer: []}",), r"subjects\.customer\.columns is '\[\]'"),
         (("{customer: {columns: [a], via: [t.b]}}",), r"subjects\.customer\.via is not a known field"),
-        (("{customer: {columns: [a]}}",), r"subjects\.customer\.through is not a list of columns"),
-        (("{customer: {columns: [a], through: [t1]}}",), r"customer\.through does not name columns of tables"),
+        (("{customer: {through: [t1.b]}}",), r"subjects\.customer\.columns is not declared"),
+        (("{customer: {columns: [a], through: [t1]}}",), r"subjects\.customer\.through is ''. Write it as"),
         (("{customer: {columns: [a], through: [t1.b]}}",), r"t0: subjects\.customer goes through t1, which does not"),
         (("{customer: {columns: [a], through: [t1.b]}}", "{user: [b]}"), r"goes through t1, which does not declare"),
     ],
