@@ -3,12 +3,14 @@
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 from pyspark.sql import SparkSession
 
 from python_common.config.settings import Settings
@@ -204,10 +206,26 @@ class Unauthorized(consumer.Consumer):
         return [Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]
 
 
-def test_a_transient_error_is_no_answer_and_others_are() -> None:
-    assert consumer.is_passing(Message(error=KafkaError(KafkaError._TRANSPORT)))
-    assert not consumer.is_passing(Message(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-    assert not consumer.is_passing(Message(value=b"a record"))
+class Interrupted(consumer.Consumer):
+    """A consumer whose partition changes its leader before each record."""
+
+    @staticmethod
+    def answers() -> Iterator[Message]:
+        for offset in count():
+            yield Message(error=KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            yield Message(topic="t", partition=0, offset=offset)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.left = self.answers()
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        return [next(self.left)]
+
+
+def test_a_change_of_the_leader_ends_a_reading(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "Consumer", Interrupted)
+    records = consumer.read_records(offline_settings, "t", OffsetRange(0, 0, 3), 5)
+    assert [record.offset() for record in records] == [0, 1, 2]
 
 
 def test_an_error_of_the_consumer_itself_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
