@@ -31,12 +31,7 @@ def test_a_declared_topic_without_a_record_has_no_table(
     filled.produce(filled.encode(filled.register("long"), 7))
     filled.flush()
     results = empty.ingester().catch_up([one.declaration for one in (missing, empty, filled)])
-    assert [str(result.error) if result.error else None for result in results] == [
-        f"The topic '{missing.name}' does not exist on {services.kafka_bootstrap_servers}. "
-        "Create it, or remove its declaration from the dbt source.",
-        None,
-        None,
-    ]
+    assert [result.error is None for result in results] == [False, True, True]
     types = {name: kind.simpleString() for name, kind in empty.spark_types().items()}
     assert (types["note"], types["lines"]) == ("string", "array<struct<sku:string,count:bigint>>")
     assert missing.spark_types()["kafka_key"].simpleString() == "struct<x:int>"

@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,17 @@ from pyspark.sql import SparkSession
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_common.failure import error_log
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import admin, consumer
-from python_ingest.kafka.admin import Broker, TopicState, passing
+from python_ingest.kafka.admin import Broker, passing
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.schemas import TopicSchemas
 from tests.support.services.http_server import Handler, serving
 from tests.support.services.schema_registry import SILENCE, registry_answering
-from tests.support.topic_fixture import TopicFixture, record
+from tests.support.topic_fixture import record
 
 NOWHERE = "127.0.0.1:1"
 
@@ -248,21 +246,3 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
     }
     assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < codes.keys()
     assert [name for name, code in codes.items() if not others.search(name) and not passing(KafkaError(code))] == []
-
-
-def test_a_topic_that_fails_does_not_stop_the_others(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
-    topic.flush()
-    broken = replace(topic.declaration, topic=f"{topic.name}.broken", table=f"{topic.declaration.table}_broken")
-    ask = Broker.describe
-
-    def describe(broker: Broker, topic: str) -> TopicState:
-        return ask(broker, topic) if topic != broken.topic else {}["secret"]
-
-    monkeypatch.setattr(Broker, "describe", describe)
-    unexpected, landed = topic.ingester().catch_up([broken, topic.declaration])
-    assert str(unexpected.error).startswith(f"{broken.topic}: Unexpected error: KeyError. Run it again")
-    assert "in describe" in error_log().read_text()
-    assert "secret'" not in error_log().read_text()
-    assert unexpected.lag is None
-    assert (landed.error, landed.records) == (None, 1)
