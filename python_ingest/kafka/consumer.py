@@ -52,21 +52,20 @@ def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     return sum(sizes) // max(1, len(sizes))
 
 
-def is_passing(message: Message) -> bool:
-    """Return whether a message is a transient error: no answer, and no reason to stop waiting."""
-    error = message.error()
-    return error is not None and passing(error)
-
-
 def read_records(
-    settings: Settings, topic: str, span: OffsetRange, wait: float, check_crcs: bool = False
+    settings: Settings,
+    topic: str,
+    span: OffsetRange,
+    wait: float,
+    check_crcs: bool = False,
+    opened: Consumer | None = None,
 ) -> Iterator[Message]:
-    """Yield the committed records of an offset range in their order.
+    """Yield the committed records of an offset range in their order; an `opened` consumer stays open.
 
     Raises:
-        DamagedLog: a batch cannot be decompressed or, with `check_crcs`, fails its checksum.
+        DamagedLog: a batch of the range cannot be decompressed or, with `check_crcs`, fails its checksum.
     """
-    messages = _consume(settings, topic, [span], wait, check_crcs=check_crcs)
+    messages = _consume(settings, topic, [span], wait, check_crcs=check_crcs, opened=opened)
     return (message for message in messages if record_position(message)[1] < span.until)
 
 

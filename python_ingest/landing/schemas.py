@@ -29,7 +29,7 @@ NAMED = 3
 # The id of a schema that is not registered yet.
 PROPOSED = -1
 # The number of a version, and the type that it is of: the subject, and the record's name without namespace.
-_Version = tuple[int, tuple[str, str]]
+_Version = tuple[float, tuple[str, str]]
 
 
 @dataclass

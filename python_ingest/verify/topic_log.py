@@ -75,7 +75,7 @@ class TopicLog:
         span = OffsetRange(partition, first, until)
         piece: list[Message] = []
         size = 0
-        for message in consumer.read_records(self._settings, self._topic, span, self._wait, consumer=self._consumer):
+        for message in consumer.read_records(self._settings, self._topic, span, self._wait, opened=self._consumer):
             piece.append(message)
             size += MESSAGE_BYTES + len(message.key() or b"") + len(message.value() or b"")
             if size >= PIECE_BYTES:
