@@ -48,17 +48,13 @@ class TopicLog:
         """Leave the broker."""
         self._consumer.close()
 
-    def partitions(self) -> list[int]:
-        """Return the numbers of the topic's partitions; a UserError if there is no such topic."""
-        return sorted(self._broker.describe(self._topic).begin)
+    def begin(self) -> dict[int, int]:
+        """Return the first offset that the broker still has, by partition; a UserError if there is no such topic."""
+        return self._broker.describe(self._topic).begin
 
     def is_compacted(self) -> bool:
         """Return whether the log cleaner may have removed records."""
         return self._broker.is_compacted(self._topic)
-
-    def begin(self, partition: int) -> int:
-        """Return the first offset that the broker still has."""
-        return self._broker.describe(self._topic).begin[partition]
 
     def holds_records(self, partition: int) -> bool:
         """Return whether a committed reader sees a record in a partition."""
