@@ -15,7 +15,6 @@ def _table_and_column(value: Any) -> Any:
     return value.partition(".")[::2] if isinstance(value, str) else value
 
 
-# The description of a field is the remedy for what it cannot be.
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Subject:
     """A kind of person with its source, for instance `shop.customer`, whose rows a table has.
@@ -25,13 +24,8 @@ class Subject:
     """
 
     kind: str
-    columns: Annotated[
-        tuple[Name, ...], Field(min_length=1, description="Write it as [customerid, kafka_key.customerid]")
-    ]
-    through: Annotated[
-        tuple[Annotated[tuple[Name, Name], BeforeValidator(_table_and_column)], ...],
-        Field(description="Write it as [customers.address_id]"),
-    ] = ()
+    columns: Annotated[tuple[Name, ...], Field(min_length=1)]
+    through: tuple[Annotated[tuple[Name, Name], BeforeValidator(_table_and_column)], ...] = ()
 
 
 def check_through(tables: Mapping[str, tuple[Subject, ...]], location: str) -> None:

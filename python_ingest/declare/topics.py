@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 from pyiceberg.types import IcebergType, StructType
 
 from python_common.config.environment import PROJECT_ROOT
@@ -31,45 +31,38 @@ RESERVED = (
     *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
     *("auto.", "enable.auto.", "interceptor."),
 )
-# Below, the description of a field is the remedy for what it cannot be.
 NO_OTHER_FIELDS = ConfigDict(extra="forbid")
-Model = TypeVar("Model")
-TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
-
-
-def _one_of(choices: Any, more: str = "") -> Any:
-    return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
 
 
 def _client_option(name: str) -> str:
     if name.startswith(RESERVED):
-        raise ValueError
+        raise ValueError(f"{name} is a setting or fixed, as are all names that begin with {', '.join(RESERVED)}")
     return name
 
 
 def _duration(text: str | None) -> str | None:
     try:
         seconds(text or "0s")
-    except UserError:
-        raise ValueError from None
+    except UserError as error:
+        raise ValueError(error.message) from None
     return text
 
 
 def _pairs(value: Any) -> Any:
     """Return a mapping as pairs, with numbers and truth values as text."""
-    if not isinstance(value, dict):
-        return value
-    return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in value.items())
+    if isinstance(value, dict):
+        return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in value.items())
+    if not isinstance(value, tuple):
+        raise ValueError("write it as a mapping")
+    return value
 
 
 @dataclass(frozen=True, config=NO_OTHER_FIELDS)
 class DeadLetterLimit:
     """How many dead letters count as the usual few: a share of the records, from 0 to 1, and a count."""
 
-    share: Annotated[
-        float, Field(strict=True, ge=0, le=1, description="Give a number from 0 to 1, for instance 0.05")
-    ] = 0.05
-    count: Annotated[int, Field(strict=True, ge=0, description="Give a whole number from 0 on, for instance 20")] = 20
+    share: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.05
+    count: Annotated[int, Field(strict=True, ge=0)] = 20
 
     def exceeded(self, records: int, dead_letters: int) -> bool:
         """Return whether so many of the records are more than the count and more than the share."""
@@ -92,45 +85,28 @@ class Declaration:
     `persons` is where the rows of a person are. The exporter alone reads `producer` and `silence`.
     """
 
-    topic: Annotated[Name, Field(description="Give it as text")]
+    topic: Name
     schema: str
     table: str
-    key: Annotated[KeyFormat, _one_of(KeyFormat)] = "string"
-    on_error: Annotated[OnError, _one_of(OnError)] = "dead_letter"
-    subject: Annotated[
-        SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)],
-        _one_of(SubjectNaming, ", or to a list of names"),
-    ] = "topic"
-    allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
+    key: KeyFormat = "string"
+    on_error: OnError = "dead_letter"
+    subject: SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)] = "topic"
+    allow: tuple[Name, ...] = ()
     max_dead_letters: Annotated[
-        DeadLetterLimit,
-        BeforeValidator(lambda value: DeadLetterLimit() if value is None else value),
-        Field(description="Write it as {share: 0.05, count: 20}"),
+        DeadLetterLimit, BeforeValidator(lambda value: DeadLetterLimit() if value is None else value)
     ] = DeadLetterLimit()
     table_properties: Annotated[
-        tuple[Annotated[tuple[Name, str], AfterValidator(table_layout.table_property)], ...],
-        BeforeValidator(_pairs),
-        Field(
-            description="Write it as {write.target-file-size-bytes: 268435456}; the names allowed begin with"
-            f" {', '.join(table_layout.TABLE_PROPERTIES)}"
-        ),
+        tuple[Annotated[tuple[Name, str], AfterValidator(table_layout.table_property)], ...], BeforeValidator(_pairs)
     ] = ()
-    partition_spec: Annotated[
-        tuple[Annotated[PartitionField, BeforeValidator(table_layout.partition_field)], ...] | None,
-        Field(description=f"Write it as [days(kafka_timestamp)]: {TRANSFORMS}"),
-    ] = None
+    partition_spec: tuple[Annotated[PartitionField, BeforeValidator(table_layout.partition_field)], ...] | None = None
     sort_order: Annotated[
-        Annotated[tuple[Annotated[PartitionField, BeforeValidator(table_layout.sort_field)], ...], Field(min_length=1)]
-        | None,
-        Field(description=f"Write it as [kafka_timestamp desc nulls last]: {TRANSFORMS}"),
+        tuple[Annotated[PartitionField, BeforeValidator(table_layout.sort_field)], ...] | None, Field(min_length=1)
     ] = None
     client_options: Annotated[
-        tuple[tuple[Annotated[Name, AfterValidator(_client_option)], str], ...],
-        BeforeValidator(_pairs),
-        Field(description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(RESERVED)} are settings, or fixed"),
+        tuple[tuple[Annotated[Name, AfterValidator(_client_option)], str], ...], BeforeValidator(_pairs)
     ] = ()
-    producer: Annotated[Name | None, Field(description="Name what writes the topic")] = None
-    silence: Annotated[str | None, AfterValidator(_duration), Field(description="Write it like 30m, 6h or 7d")] = None
+    producer: Name | None = None
+    silence: Annotated[str | None, AfterValidator(_duration)] = None
     columns: StructType = spark_types.NO_COLUMNS
     persons: tuple[Subject, ...] = ()
 
@@ -234,41 +210,31 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     return declaration
 
 
+Model = TypeVar("Model", Declaration, Subject)
+
+
 def _validated(model: type[Model], declared: dict[str, Any], location: str, **given: Any) -> Model:
     """Return a model of the fields that a source declares, and of those that are given.
 
     Raises:
         UserError: a field is unknown, missing or invalid.
     """
-    known = [name for name in _fields(model) if name not in given]
+    known = [field.name for field in fields(model) if field.name not in given]
     for name in declared:
         if name not in known:
             raise UserError(f"{location}.{name} is not a known field", f"Use {', '.join(known)}")
     try:
         return model(**given, **declared)
     except ValidationError as error:
-        raise _as_user_error(error, location, _fields(model)) from None
+        raise _as_user_error(error, location) from None
 
 
-def _as_user_error(error: ValidationError, location: str, fields: dict[str, FieldInfo]) -> UserError:
+def _as_user_error(error: ValidationError, location: str) -> UserError:
     first = error.errors(include_url=False)[0]
     # Behind the names of fields, `loc` names which of several types did not fit.
-    names = [step for step in map(str, first["loc"]) if step.isidentifier()]
-    location = ".".join([location, *names])
-    described = [field for name in names if (field := (_fields(DeadLetterLimit) | fields).get(name))]
-    shape = {
-        "missing": "declared",
-        "unexpected_keyword_argument": "a known field",
-        "dataclass_type": "a mapping",
-        "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list",
-    }.get(first["type"])
-    problem = f"not {shape}" if shape else repr(str(first["input"]))
-    return UserError(f"{location} is {problem}", str(described[-1].description))
-
-
-def _fields(model: type[object]) -> dict[str, FieldInfo]:
-    fields: dict[str, FieldInfo] = vars(model)["__pydantic_fields__"]
-    return fields
+    field = ".".join([location, *filter(str.isidentifier, map(str, first["loc"]))])
+    reason = first["msg"].removeprefix("Value error, ")
+    return UserError(f"{field}: {reason}", "See models/meta.schema.json")
 
 
 def _columns(table: dict[str, Any], location: str) -> StructType:
