@@ -16,7 +16,7 @@ from python_ingest.avro import expanded_schema
 from python_ingest.avro.types import AvroSchema, omitted_fields
 from python_ingest.avro.versions import Versions, refuse_narrowing, replaced_fields, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, holds_nothing, walk
-from python_ingest.bronze.column_types import landed_columns, widened_columns, without_collisions
+from python_ingest.bronze.column_types import without_collisions
 from python_ingest.bronze.schema_state import Decoder, Decoders, SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered, Registry
@@ -221,8 +221,9 @@ def check_compatibility(
 ) -> tuple[AvroSchema, tuple[str, ...]]:
     """Return the expanded schema of a version, its fields named as their columns, and notes for `ingest status`.
 
-    It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
-    the earlier versions of its type: a narrower type or another name is refused in a later version, unless the
+    It must fit `versions`, all that the table knows; SchemaState.with_writer compares it with the columns. Those that
+    a source declares are `columns`, whose names its fields may have in another case. `older` are the
+    earlier versions of its type: a narrower type or another name is refused in a later version, unless the
     declaration allows it. `named` are all versions of its type, whose names and aliases are those of its fields.
 
     Raises:
@@ -235,7 +236,6 @@ def check_compatibility(
     if side == "value":
         writer = without_collisions(writer, versions)
     versions.with_version(writer)
-    widened_columns(columns, landed_columns(side, writer))
     refuse_narrowing(older, writer, declaration.allow)
     for path, schema in walk(writer):
         # Spark would read what remains of the union as another type than the column's.

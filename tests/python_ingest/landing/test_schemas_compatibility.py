@@ -9,6 +9,7 @@ from pyiceberg.types import StructType
 
 from python_ingest.avro.versions import Versions
 from python_ingest.avro.walk import IncompatibleSchema
+from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.spark_types import NO_COLUMNS, of_spark, struct
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered
@@ -32,6 +33,7 @@ def notes_of(*versions: Any, allow: tuple[str, ...] = (), columns: StructType = 
     for version in versions:
         registered = Registered("AVRO", json.dumps(version))
         writer, notes = check_compatibility("value", declaration, columns, known, known, known, registered)
+        SchemaState(columns=columns).with_writer("value", 1, writer)
         known = known.with_version(writer)
     return notes
 
