@@ -119,10 +119,13 @@ def _consume(
     consumer = opened or reader(settings, isolation=isolation, check_crcs=check_crcs)
     left = {span.partition: span.until for span in ranges}
     consumer.assign([TopicPartition(topic, span.partition, span.start) for span in ranges])
+    offsets_left = sum(span.until - span.start for span in ranges)
     silent = 0.0
     try:
         while left:
-            consumed = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
+            # Not more than there may be: the client would wait for the rest.
+            consumed = consumer.consume(min(RECORDS_PER_CALL, max(1, offsets_left)), SECONDS_PER_CALL)
+            offsets_left -= len(consumed)
             messages = [message for message in consumed if not _is_passing(message.error())]
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= wait:
@@ -144,7 +147,7 @@ def _consume(
                 if (is_end or first_alone) and left.pop(partition, None) is not None and left:
                     consumer.pause([TopicPartition(topic, partition)])
     except KafkaException as error:
-        raise unanswered(settings, topic, error.args[0]) from None
+        raise _unanswered(settings, topic, error.args[0]) from None
     finally:
         if opened is None:
             consumer.close()
@@ -188,7 +191,7 @@ def reader(
     )
 
 
-def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
+def _unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
     """Translate an error of a consumer."""
     if error.code() in DAMAGED:
         return DamagedLog(
