@@ -227,7 +227,8 @@ def test_pieces_and_chunks_see_what_one_pass_sees(topic: TopicFixture, monkeypat
     topic.sql("insert into {table} select * from {table} where kafka_partition = 2 and kafka_offset = 8")
     one_pass = topic.verify()
     assert one_pass.issue_count == 3
-    monkeypatch.setattr(topic_log, "PIECE_BYTES", 1)
+    # Three records each: the missing ones are in one piece.
+    monkeypatch.setattr(topic_log, "PIECE_BYTES", 3 * topic_log.MESSAGE_BYTES)
     monkeypatch.setattr(consumer, "RECORDS_PER_CALL", 3)
     assert topic.verify() == one_pass
     monkeypatch.setattr(compare, "CHUNK_OFFSETS", 4)
