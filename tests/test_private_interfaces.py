@@ -17,7 +17,7 @@ USES = {
         *("python_common/spark/session.py", "python_common/spark/spark_conf.py"),
         *("python_ingest/landing/batch.py", "python_ingest/maintenance/purge.py"),
     },
-    ("confluent-kafka", "2.16.1"): {"python_ingest/kafka/admin.py", "python_ingest/kafka/registry.py"},
+    ("confluent-kafka", "2.16.1"): {"python_ingest/kafka/registry.py"},
     ("xlsxwriter", "3.3.1"): {"python_export/publishing/formats.py"},
 }
 # Private by their spelling alone: error codes of Kafka's client, an exit without clean-up, and types for checkers.

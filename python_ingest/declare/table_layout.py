@@ -46,6 +46,7 @@ RECORD_COLUMNS = {"kafka_key", "kafka_raw_key", "kafka_raw_value", "kafka_header
 # By the names that Spark and Iceberg know: of what is written with a number, that comes first.
 TRANSFORMS = {f"{unit}{s}": unit for unit in ("year", "month", "day", "hour") for s in ("", "s")}
 NUMBERED_TRANSFORMS = ("bucket", "truncate")
+TERMS = "days(kafka_timestamp), bucket(16, id), truncate(4, name), or a column, to sort by with desc nulls last"
 TERM = re.compile(
     r"(?:(?P<transform>\w+)\((?:(?P<number>[1-9]\d{0,8}), *)?(?P<of>\w+)\)|(?P<column>\w+))"
     r"(?: +(?P<direction>asc|desc))?(?: +nulls +(?P<nulls>first|last))?"
@@ -80,7 +81,7 @@ def partition_field(value: Any) -> PartitionField:
     """Parse a term, for instance `days(kafka_timestamp)`; raises ValueError."""
     term = _read(value)
     if term.direction:
-        raise ValueError
+        raise ValueError(f"{value} has a direction, and partitions have none")
     return term
 
 
@@ -93,16 +94,17 @@ def sort_field(value: Any) -> PartitionField:
 def _read(value: Any) -> PartitionField:
     if isinstance(value, PartitionField):
         return value
+    refusal = ValueError(f"{value} is not a term, such as {TERMS}")
     match = TERM.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise ValueError
+        raise refusal
     name, number = match["transform"], match["number"]
     if name in NUMBERED_TRANSFORMS and number:
         transform = f"{name}[{number}]"
     elif not number and (name is None or name in TRANSFORMS):
         transform = TRANSFORMS[name] if name else "identity"
     else:
-        raise ValueError
+        raise refusal
     direction = SortDirection(match["direction"] or "asc") if match["direction"] or match["nulls"] else None
     # Iceberg's default: first where values ascend.
     nulls = match["nulls"] or ("last" if direction is SortDirection.DESC else "first")
@@ -186,6 +188,8 @@ def sorted_by(order: SortOrder, schema: Schema) -> tuple[PartitionField, ...]:
 def table_property(value: tuple[str, str]) -> tuple[str, str]:
     """Return name and setting of a table property; raise ValueError for one that may not be declared."""
     name, setting = value
-    if not name.startswith(TABLE_PROPERTIES) or (WHOLE_NUMBER.fullmatch(name) and not setting.isdecimal()):
-        raise ValueError
+    if not name.startswith(TABLE_PROPERTIES):
+        raise ValueError(f"{name} may not be declared; names that may begin with {', '.join(TABLE_PROPERTIES)}")
+    if WHOLE_NUMBER.fullmatch(name) and not setting.isdecimal():
+        raise ValueError(f"{name} is a whole number, not {setting}")
     return value

@@ -2,21 +2,21 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 from pyiceberg.types import IcebergType, StructType
 
 from python_common.config.environment import PROJECT_ROOT
 from python_common.config.variables import seconds
 from python_common.errors import UserError
 from python_ingest.declare import persons, spark_types, table_layout
-from python_ingest.declare.persons import Subject
+from python_ingest.declare.persons import Name, Subject
 from python_ingest.declare.table_layout import PartitionField
 
 MODELS_DIR = PROJECT_ROOT / "models"
@@ -26,52 +26,43 @@ KeyFormat = Literal["string", "avro", "bytes"]
 OnError = Literal["dead_letter", "stop", "skip"]
 # How a producer's serializer names the subject of a schema: after the topic, the record, or both.
 SubjectNaming = Literal["topic", "record", "topic_record"]
-Name = Annotated[str, Field(min_length=1)]
 # Options of Kafka's client that begin like this decide what is read, or who reads: they have variables, or are fixed.
 RESERVED = (
     *("bootstrap.", "config.", "security.", "sasl.", "ssl.", "group.", "key.", "value.", "isolation."),
     *("auto.", "enable.auto.", "interceptor."),
 )
-# Below, the description of a field is the remedy for what it cannot be.
 NO_OTHER_FIELDS = ConfigDict(extra="forbid")
-# Fields from outside of config.meta.kafka.
-SOURCE_FIELDS = ("schema", "table", "columns", "persons")
-TRANSFORMS = "years, months, days, hours of a column, bucket(16, column), truncate(4, column), or a column"
-
-
-def _one_of(choices: Any, more: str = "") -> Any:
-    return Field(description=f"Set it to one of {', '.join(get_args(choices))}{more}")
 
 
 def _client_option(name: str) -> str:
     if name.startswith(RESERVED):
-        raise ValueError
+        raise ValueError(f"{name} is a setting or fixed, as are all names that begin with {', '.join(RESERVED)}")
     return name
 
 
 def _duration(text: str | None) -> str | None:
     try:
         seconds(text or "0s")
-    except UserError:
-        raise ValueError from None
+    except UserError as error:
+        raise ValueError(error.message) from None
     return text
 
 
 def _pairs(value: Any) -> Any:
     """Return a mapping as pairs, with numbers and truth values as text."""
-    if not isinstance(value, dict):
-        return value
-    return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in value.items())
+    if isinstance(value, dict):
+        return tuple((name, str(it).lower() if isinstance(it, int | float) else it) for name, it in value.items())
+    if not isinstance(value, tuple):
+        raise ValueError("write it as a mapping")
+    return value
 
 
 @dataclass(frozen=True, config=NO_OTHER_FIELDS)
 class DeadLetterLimit:
     """How many dead letters count as the usual few: a share of the records, from 0 to 1, and a count."""
 
-    share: Annotated[
-        float, Field(strict=True, ge=0, le=1, description="Give a number from 0 to 1, for instance 0.05")
-    ] = 0.05
-    count: Annotated[int, Field(strict=True, ge=0, description="Give a whole number from 0 on, for instance 20")] = 20
+    share: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.05
+    count: Annotated[int, Field(strict=True, ge=0)] = 20
 
     def exceeded(self, records: int, dead_letters: int) -> bool:
         """Return whether so many of the records are more than the count and more than the share."""
@@ -94,45 +85,28 @@ class Declaration:
     `persons` is where the rows of a person are. The exporter alone reads `producer` and `silence`.
     """
 
-    topic: str
+    topic: Name
     schema: str
     table: str
-    key: Annotated[KeyFormat, _one_of(KeyFormat)] = "string"
-    on_error: Annotated[OnError, _one_of(OnError)] = "dead_letter"
-    subject: Annotated[
-        SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)],
-        _one_of(SubjectNaming, ", or to a list of names"),
-    ] = "topic"
-    allow: Annotated[tuple[Name, ...], Field(description="Write it as [amount, customer.name]")] = ()
+    key: KeyFormat = "string"
+    on_error: OnError = "dead_letter"
+    subject: SubjectNaming | Annotated[tuple[Name, ...], Field(min_length=1)] = "topic"
+    allow: tuple[Name, ...] = ()
     max_dead_letters: Annotated[
-        DeadLetterLimit,
-        BeforeValidator(lambda value: DeadLetterLimit() if value is None else value),
-        Field(description="Write it as {share: 0.05, count: 20}"),
+        DeadLetterLimit, BeforeValidator(lambda value: DeadLetterLimit() if value is None else value)
     ] = DeadLetterLimit()
     table_properties: Annotated[
-        tuple[Annotated[tuple[Name, str], AfterValidator(table_layout.table_property)], ...],
-        BeforeValidator(_pairs),
-        Field(
-            description="Write it as {write.target-file-size-bytes: 268435456}; the names allowed begin with"
-            f" {', '.join(table_layout.TABLE_PROPERTIES)}"
-        ),
+        tuple[Annotated[tuple[Name, str], AfterValidator(table_layout.table_property)], ...], BeforeValidator(_pairs)
     ] = ()
-    partition_spec: Annotated[
-        tuple[Annotated[PartitionField, BeforeValidator(table_layout.partition_field)], ...] | None,
-        Field(description=f"Write it as [days(kafka_timestamp)]: {TRANSFORMS}"),
-    ] = None
+    partition_spec: tuple[Annotated[PartitionField, BeforeValidator(table_layout.partition_field)], ...] | None = None
     sort_order: Annotated[
-        Annotated[tuple[Annotated[PartitionField, BeforeValidator(table_layout.sort_field)], ...], Field(min_length=1)]
-        | None,
-        Field(description=f"Write it as [kafka_timestamp desc nulls last]: {TRANSFORMS}"),
+        tuple[Annotated[PartitionField, BeforeValidator(table_layout.sort_field)], ...] | None, Field(min_length=1)
     ] = None
     client_options: Annotated[
-        tuple[tuple[Annotated[Name, AfterValidator(_client_option)], str], ...],
-        BeforeValidator(_pairs),
-        Field(description=f"Write it as {{fetch.max.bytes: 52428800}}; {', '.join(RESERVED)} are settings, or fixed"),
+        tuple[tuple[Annotated[Name, AfterValidator(_client_option)], str], ...], BeforeValidator(_pairs)
     ] = ()
-    producer: Annotated[Name | None, Field(description="Name what writes the topic")] = None
-    silence: Annotated[str | None, AfterValidator(_duration), Field(description="Write it like 30m, 6h or 7d")] = None
+    producer: Name | None = None
+    silence: Annotated[str | None, AfterValidator(_duration)] = None
     columns: StructType = spark_types.NO_COLUMNS
     persons: tuple[Subject, ...] = ()
 
@@ -214,47 +188,53 @@ def _declaration(schema: str, source: str, table: dict[str, Any], location: str)
     meta = _mapping(_mapping(table.get("config"), f"{location}: config").get("meta"), f"{location}: meta")
     if "kafka" not in meta:
         return None
-    kafka = _mapping(meta["kafka"], f"{location}: kafka")
-    fields = [name for name in _fields(Declaration) if name not in SOURCE_FIELDS]
-    for field in kafka:
-        if field not in fields:
-            raise UserError(f"{location}: kafka.{field} is not a known field", f"Use {', '.join(fields)}")
     name = table.get("identifier", table.get("name"))
-    for field, value in (("name", name), ("kafka.topic", kafka.get("topic"))):
-        if not isinstance(value, str) or not value:
-            raise UserError(f"{location}: {field} is missing or not text", f"Give {field} as text")
-    if not re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII):
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise UserError(f"{location}: {name} is not a table name of Spark", "Give `identifier` letters, digits and _")
-    subjects = persons.read(meta.get("subjects"), source, f"{location}: subjects")
-    try:
-        declaration = Declaration(
-            schema=schema, table=str(name), columns=_columns(table, location), persons=subjects, **kafka
+    subjects = tuple(
+        # The columns alone may be declared as a list.
+        _validated(
+            Subject,
+            declared if isinstance(declared, dict) else {"columns": declared},
+            f"{location}: subjects.{kind}",
+            kind=f"{source}.{kind}",
         )
-    except ValidationError as error:
-        raise _as_user_error(error, f"{location}: kafka") from None
+        for kind, declared in _mapping(meta.get("subjects"), f"{location}: subjects").items()
+    )
+    columns = _columns(table, location)
+    location = f"{location}: kafka"
+    kafka = _mapping(meta["kafka"], location)
+    declaration = _validated(Declaration, kafka, location, schema=schema, table=name, columns=columns, persons=subjects)
     for field, terms in (("partition_spec", declaration.partition_spec), ("sort_order", declaration.sort_order)):
-        table_layout.check(terms or (), declaration.columns, declaration.key, f"{location}: kafka.{field}")
+        table_layout.check(terms or (), declaration.columns, declaration.key, f"{location}.{field}")
     return declaration
+
+
+Model = TypeVar("Model", Declaration, Subject)
+
+
+def _validated(model: type[Model], declared: dict[str, Any], location: str, **given: Any) -> Model:
+    """Return a model of the fields that a source declares, and of those that are given.
+
+    Raises:
+        UserError: a field is unknown, missing or invalid.
+    """
+    known = [field.name for field in fields(model) if field.name not in given]
+    for name in declared:
+        if name not in known:
+            raise UserError(f"{location}.{name} is not a known field", f"Use {', '.join(known)}")
+    try:
+        return model(**given, **declared)
+    except ValidationError as error:
+        raise _as_user_error(error, location) from None
 
 
 def _as_user_error(error: ValidationError, location: str) -> UserError:
     first = error.errors(include_url=False)[0]
     # Behind the names of fields, `loc` names which of several types did not fit.
-    names = [step for step in map(str, first["loc"]) if step.isidentifier()]
-    location = ".".join([location, *names])
-    if first["type"] == "unexpected_keyword_argument":
-        return UserError(f"{location} is not a known field", f"Use {', '.join(_fields(DeadLetterLimit))}")
-    field = (_fields(Declaration) | _fields(DeadLetterLimit))[names[-1]]
-    shape = {
-        "dataclass_type": "a mapping",
-        "tuple_type": "a mapping" if names[-1] in ("table_properties", "client_options") else "a list of fields",
-    }.get(first["type"])
-    return UserError(f"{location} is {f'not {shape}' if shape else repr(str(first['input']))}", str(field.description))
-
-
-def _fields(model: type[object]) -> dict[str, FieldInfo]:
-    fields: dict[str, FieldInfo] = vars(model)["__pydantic_fields__"]
-    return fields
+    field = ".".join([location, *filter(str.isidentifier, map(str, first["loc"]))])
+    reason = first["msg"].removeprefix("Value error, ")
+    return UserError(f"{field}: {reason}", "See models/meta.schema.json")
 
 
 def _columns(table: dict[str, Any], location: str) -> StructType:

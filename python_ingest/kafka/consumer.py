@@ -52,21 +52,20 @@ def mean_bytes(settings: Settings, topic: str, ranges: list[OffsetRange], wait: 
     return sum(sizes) // max(1, len(sizes))
 
 
-def is_passing(message: Message) -> bool:
-    """Return whether a message is a transient error: no answer, and no reason to stop waiting."""
-    error = message.error()
-    return error is not None and passing(error)
-
-
 def read_records(
-    settings: Settings, topic: str, span: OffsetRange, wait: float, check_crcs: bool = False
+    settings: Settings,
+    topic: str,
+    span: OffsetRange,
+    wait: float,
+    check_crcs: bool = False,
+    opened: Consumer | None = None,
 ) -> Iterator[Message]:
-    """Yield the committed records of an offset range in their order.
+    """Yield the committed records of an offset range in their order; an `opened` consumer stays open.
 
     Raises:
-        DamagedLog: a batch cannot be decompressed or, with `check_crcs`, fails its checksum.
+        DamagedLog: a batch of the range cannot be decompressed or, with `check_crcs`, fails its checksum.
     """
-    messages = _consume(settings, topic, [span], wait, check_crcs=check_crcs)
+    messages = _consume(settings, topic, [span], wait, check_crcs=check_crcs, opened=opened)
     return (message for message in messages if record_position(message)[1] < span.until)
 
 
@@ -111,19 +110,23 @@ def _consume(
     first_alone: bool = False,
     ends: tuple[int, ...] = (KafkaError._PARTITION_EOF,),
     check_crcs: bool = False,
+    opened: Consumer | None = None,
 ) -> Iterator[Message]:
     """Yield the records of ranges, one per partition, and perhaps a few behind them; or the first of each alone.
 
-    `ends` are the errors that end a range.
+    `ends` are the errors that end a range, as damage behind it does. A consumer that is `opened` stays open.
     """
-    consumer = reader(settings, isolation=isolation, check_crcs=check_crcs)
+    consumer = opened or reader(settings, isolation=isolation, check_crcs=check_crcs)
     left = {span.partition: span.until for span in ranges}
     consumer.assign([TopicPartition(topic, span.partition, span.start) for span in ranges])
+    offsets_left = sum(span.until - span.start for span in ranges)
     silent = 0.0
     try:
         while left:
-            consumed = consumer.consume(RECORDS_PER_CALL, SECONDS_PER_CALL)
-            messages = [message for message in consumed if not is_passing(message)]
+            # Not more than there may be: the client would wait for the rest.
+            consumed = consumer.consume(min(RECORDS_PER_CALL, max(1, offsets_left)), SECONDS_PER_CALL)
+            offsets_left -= len(consumed)
+            messages = [message for message in consumed if not _is_passing(message.error())]
             silent = 0.0 if messages else silent + SECONDS_PER_CALL
             if silent >= wait:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -132,18 +135,27 @@ def _consume(
                     break
                 error = message.error()
                 # First: an error of the consumer itself has no position.
-                if error is not None and error.code() not in ends:
+                if error is not None and error.code() not in (*ends, *DAMAGED):
                     raise KafkaException(error)
                 partition, offset = record_position(message)
+                if error is not None and error.code() not in ends and offset < left.get(partition, 0):
+                    raise KafkaException(error)
                 if error is None and (partition in left or not first_alone):
                     yield message
                 is_end = error is not None or offset + 1 >= left.get(partition, 0)
-                if (is_end or first_alone) and left.pop(partition, None) is not None:
+                # The last partition stays: an opened consumer may be assigned it again.
+                if (is_end or first_alone) and left.pop(partition, None) is not None and left:
                     consumer.pause([TopicPartition(topic, partition)])
     except KafkaException as error:
-        raise unanswered(settings, topic, error.args[0]) from None
+        raise _unanswered(settings, topic, error.args[0]) from None
     finally:
-        consumer.close()
+        if opened is None:
+            consumer.close()
+
+
+def _is_passing(error: KafkaError | None) -> bool:
+    """Return whether an error is transient: no answer, and no reason to stop waiting."""
+    return error is not None and passing(error)
 
 
 def age_of_oldest(
@@ -179,7 +191,7 @@ def reader(
     )
 
 
-def unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
+def _unanswered(settings: Settings, topic: str, error: KafkaError) -> UserError:
     """Translate an error of a consumer."""
     if error.code() in DAMAGED:
         return DamagedLog(

@@ -1,21 +1,20 @@
 """Plans what a schema changes in a bronze table before its first record, by the ingester's steps."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, StructType
 
 from python_common.errors import UserError
-from python_ingest.avro.versions import Versions
-from python_ingest.avro.walk import IncompatibleSchema, below
+from python_ingest.avro.walk import below
 from python_ingest.bronze.column_types import decoded_columns, landed_columns, widened_columns
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare import spark_types
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered, Registry
-from python_ingest.landing.schemas import TopicSchemas, check_compatibility
+from python_ingest.landing.schemas import PROPOSED, TopicSchemas, note_name
 
 
 @dataclass(frozen=True)
@@ -95,20 +94,15 @@ def _plan(
     side: str,
     registry: Registry,
 ) -> SchemaChange:
-    state = SchemaState.of(table)
-    writers = state.writers[side]
+    state, number = SchemaState.of(table), PROPOSED if schema_id is None else schema_id
     declared = decoded_columns(declaration.columns, declaration.key)
-    wanted = _of_side(side, widened_columns(state.columns, declared))
-    known = Versions.of(writers.values())
-    older, named = TopicSchemas(registry, declaration).of_type(side, writers, schema_id, registered)
-    try:
-        writer, notes = check_compatibility(side, declaration, wanted, known, older, named, registered)
-    except IncompatibleSchema as error:
-        return SchemaChange(source, schema_id, declaration.identifier, refused=str(error))
-    landed = landed_columns(side, writer)
-    after = dict(_leaves(widened_columns(wanted, landed)))
-    before = dict(_leaves(_of_side(side, state.columns)))
-    written = {path.lower() for path, _ in _leaves(landed)}
+    wanted = replace(state, columns=widened_columns(state.columns, declared))
+    planned, refused = TopicSchemas(registry, declaration).planned(side, wanted, number, registered)
+    if refused is not None:
+        return SchemaChange(source, schema_id, declaration.identifier, refused=refused)
+    before, after = (dict(_leaves(_of_side(side, columns))) for columns in (state.columns, planned.columns))
+    written = {path.lower() for path, _ in _leaves(landed_columns(side, planned.writers[side][number]))}
+    _, _, notes = planned.notes.get(note_name(side, number), "").partition(": ")
     return SchemaChange(
         source,
         schema_id,
@@ -116,7 +110,7 @@ def _plan(
         added={path: new for path, new in after.items() if path not in before},
         widened={path: new for path, new in after.items() if before.get(path, new) != new},
         not_written=tuple(path for path in after if path.lower() not in written),
-        notes=notes,
+        notes=tuple(filter(None, notes.split("; "))),
     )
 
 

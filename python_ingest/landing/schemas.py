@@ -4,7 +4,7 @@ import json
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from python_ingest.avro import expanded_schema
 from python_ingest.avro.types import AvroSchema, omitted_fields
 from python_ingest.avro.versions import Versions, refuse_narrowing, replaced_fields, with_column_names
 from python_ingest.avro.walk import IncompatibleSchema, holds_nothing, walk
-from python_ingest.bronze.column_types import landed_columns, widened_columns, without_collisions
+from python_ingest.bronze.column_types import without_collisions
 from python_ingest.bronze.schema_state import Decoder, Decoders, SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka.registry import Registered, Registry
@@ -26,8 +26,10 @@ FOREIGN_SECONDS = 300.0
 UNCHECKED_SECONDS = 60.0
 # A schema of a plain type may be under hundreds of subjects.
 NAMED = 3
+# The id of a schema that is not registered yet.
+PROPOSED = -1
 # The number of a version, and the type that it is of: the subject, and the record's name without namespace.
-_Version = tuple[int, tuple[str, str]]
+_Version = tuple[float, tuple[str, str]]
 
 
 @dataclass
@@ -158,32 +160,30 @@ class TopicSchemas:
                     self._rejected[side][schema_id] = _incompatible(schema_id, error), math.inf
                     continue
                 versions, named[of_type] = versions.with_version(writer), names.with_version(writer)
-                note = f"{property_keys.NOTE}{side}-schema.{schema_id}"
-                new_notes = {note: f"schema id {schema_id}: {'; '.join(notes)}"} if notes else {}
+                new_notes = {note_name(side, schema_id): f"schema id {schema_id}: {'; '.join(notes)}"} if notes else {}
                 state = replace(added, notes={**added.notes, **new_notes})
             older[of_type] = older[of_type].with_version(state.writers[side][schema_id])
         return state
 
-    def _order(self, side: str, schema_ids: Iterable[int]) -> list[tuple[_Version, int]]:
+    def _order(self, side: str, schema_ids: Collection[int]) -> list[tuple[_Version, int]]:
         """Return versions of the topic, with their types, and their ids in order; without those the registry lost."""
-        for schema_id, registered in self.registry.schemas(schema_ids).items():
+        unordered = [number for number in schema_ids if (side, number) not in self._versions]
+        for schema_id, registered in self.registry.schemas(unordered).items():
             self._foreign(side, schema_id, registered)
         known = {number: self._versions.get((side, number)) for number in schema_ids}
         return sorted((version, number) for number, version in known.items() if version is not None)
 
-    def of_type(
-        self, side: str, writers: Mapping[int, AvroSchema], schema_id: int | None, registered: Registered
-    ) -> tuple[Versions, Versions]:
-        """Return the known versions of a schema's type: those that are earlier, or all if it has no id yet, and all."""
+    def planned(
+        self, side: str, state: SchemaState, schema_id: int, registered: Registered
+    ) -> tuple[SchemaState, str | None]:
+        """Add a schema to a state, PROPOSED as the newest version of its type; return why it is refused, if it is."""
         name = expanded_schema.full_name(registered.text)
         subject = self.registry.name_in_context(self.declaration.subjects(side, name)[0])
-        proposed = math.inf, (subject, name.rpartition(".")[2])
-        versions = [version for version, _ in self._order(side, () if schema_id is None else [schema_id])]
-        number, of_type = versions[0] if versions else proposed
-        order = self._order(side, writers)
-        types = {known: kind for (_, kind), known in order}
-        older = Versions.of(writers[known] for (other, kind), known in order if kind == of_type and other < number)
-        return older, Versions.of(writer for known, writer in writers.items() if types.get(known, of_type) == of_type)
+        if schema_id == PROPOSED or self._foreign(side, schema_id, registered):
+            self._versions[side, schema_id] = math.inf, (subject, name.rpartition(".")[2])
+        state = self._with_compatible(side, state, {schema_id: registered})
+        reason, _ = self._rejected[side].get(schema_id, (None, 0.0))
+        return state, reason and reason.removeprefix(_incompatible(schema_id, ""))
 
     def _foreign(self, side: str, schema_id: int, registered: Registered) -> str | None:
         """Note the version of a schema; return the reason if it is registered under no subject of this topic."""
@@ -201,6 +201,11 @@ class TopicSchemas:
         return f"foreign_schema: schema id {schema_id} belongs to {', '.join(sorted(subjects)[:NAMED])}{others}"
 
 
+def note_name(side: str, schema_id: int) -> str:
+    """Return the table property with the notes on a schema."""
+    return f"{property_keys.NOTE}{side}-schema.{schema_id}"
+
+
 def _incompatible(schema_id: int, reason: object) -> str:
     return f"incompatible_schema: schema id {schema_id}, {reason}"
 
@@ -216,8 +221,9 @@ def check_compatibility(
 ) -> tuple[AvroSchema, tuple[str, ...]]:
     """Return the expanded schema of a version, its fields named as their columns, and notes for `ingest status`.
 
-    It must fit `versions`, all that the table knows, and `columns`, for a source may have declared them. `older` are
-    the earlier versions of its type: a narrower type or another name is refused in a later version, unless the
+    It must fit `versions`, all that the table knows; SchemaState.with_writer compares it with the columns. Those that
+    a source declares are `columns`, whose names its fields may have in another case. `older` are the
+    earlier versions of its type: a narrower type or another name is refused in a later version, unless the
     declaration allows it. `named` are all versions of its type, whose names and aliases are those of its fields.
 
     Raises:
@@ -230,7 +236,6 @@ def check_compatibility(
     if side == "value":
         writer = without_collisions(writer, versions)
     versions.with_version(writer)
-    widened_columns(columns, landed_columns(side, writer))
     refuse_narrowing(older, writer, declaration.allow)
     for path, schema in walk(writer):
         # Spark would read what remains of the union as another type than the column's.

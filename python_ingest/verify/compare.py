@@ -47,7 +47,7 @@ def verify_topic(
     report = Report(declaration.topic, declaration.identifier, sample=sample)
     table = load_table(load_catalog(settings), declaration.identifier)
     with closing(TopicLog(settings, declaration.topic, wait)) as log, closing(StoredOffsets()) as stored:
-        partitions = log.partitions()
+        partitions = sorted(log.begin())
         if table is None:
             # A topic may be declared and have no record yet.
             if any(map(log.holds_records, partitions)):
@@ -95,7 +95,7 @@ class _Partition:
         if partition < 0:  # the broker has nothing of a former generation
             begin = max(read_until or 0, stored.span(partition)[1] or 0)
         else:
-            begin = max(self._log.begin(partition), self._bronze.generation_start.get(partition, 0))
+            begin = max(self._log.begin()[partition], self._bronze.generation_start.get(partition, 0))
         stored.find_gaps(partition, begin, begin if read_until is None else read_until)
         first, until = stored.span(partition)
         duplicates = stored.query("select first, until from duplicates where partition = $1 order by all", partition)

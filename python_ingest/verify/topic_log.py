@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 
 from python_common.config.settings import Settings
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.message import headers_of, record_position
+from python_ingest.kafka.offset_range import OffsetRange
 
 # What a record is compared by; headers that the client cannot read are NULL.
 RECORD = pa.schema(
@@ -23,8 +24,8 @@ RECORD = pa.schema(
 )
 # In milliseconds; of a later one the table, which counts microseconds, has NULL.
 LAST_STAMP = (2**63 - 1) // 1000
-RECORDS_PER_CALL = 10_000
-SECONDS_PER_CALL = 0.2
+# What the client keeps of a record besides key and value.
+MESSAGE_BYTES = 500
 PIECE_BYTES = 64 * 1024 * 1024
 
 
@@ -47,17 +48,13 @@ class TopicLog:
         """Leave the broker."""
         self._consumer.close()
 
-    def partitions(self) -> list[int]:
-        """Return the numbers of the topic's partitions; a UserError if there is no such topic."""
-        return sorted(self._broker.describe(self._topic).begin)
+    def begin(self) -> dict[int, int]:
+        """Return the first offset that the broker still has, by partition; a UserError if there is no such topic."""
+        return self._broker.describe(self._topic).begin
 
     def is_compacted(self) -> bool:
         """Return whether the log cleaner may have removed records."""
         return self._broker.is_compacted(self._topic)
-
-    def begin(self, partition: int) -> int:
-        """Return the first offset that the broker still has."""
-        return self._broker.describe(self._topic).begin[partition]
 
     def holds_records(self, partition: int) -> bool:
         """Return whether a committed reader sees a record in a partition."""
@@ -71,32 +68,21 @@ class TopicLog:
         A piece is its first offset, the one after its last, and the records in between, ordered, as a table of RECORD
         of about PIECE_BYTES.
         """
-        self._consumer.assign([TopicPartition(self._topic, partition, first)])
-        piece: list[pa.RecordBatch] = []
-        silent, after = 0.0, first
-        while after < until:
-            consumed = self._consumer.consume(min(RECORDS_PER_CALL, until - after), SECONDS_PER_CALL)
-            messages = [message for message in consumed if not consumer.is_passing(message)]
-            silent = 0.0 if messages else silent + SECONDS_PER_CALL
-            if silent >= self._wait:
-                raise consumer.unanswered(self._settings, self._topic, KafkaError(KafkaError._TIMED_OUT))
-            records = [message for message in messages if message.error() is None]
-            for message in messages if len(records) < len(messages) else ():
-                error = message.error()
-                is_behind = error is not None and error.code() in consumer.DAMAGED and (message.offset() or 0) >= until
-                if error is not None and error.code() != KafkaError._PARTITION_EOF and not is_behind:
-                    raise consumer.unanswered(self._settings, self._topic, error)
-            after = record_position(records[-1])[1] + 1 if records else after
-            if len(records) < len(messages) or after > until:
-                records = [message for message in records if record_position(message)[1] < until]
-                after = until
-            piece.append(_columns(records))
-            if after >= until or sum(batch.nbytes for batch in piece) >= PIECE_BYTES:
-                yield first, after, pa.Table.from_batches(piece)
-                piece, first = [], after
+        span = OffsetRange(partition, first, until)
+        piece: list[Message] = []
+        size = 0
+        for message in consumer.read_records(self._settings, self._topic, span, self._wait, opened=self._consumer):
+            piece.append(message)
+            size += MESSAGE_BYTES + len(message.key() or b"") + len(message.value() or b"")
+            if size >= PIECE_BYTES:
+                after = record_position(message)[1] + 1
+                yield first, after, _columns(piece)
+                piece, size, first = [], 0, after
+        if first < until:
+            yield first, until, _columns(piece)
 
 
-def _columns(records: list[Message]) -> pa.RecordBatch:
+def _columns(records: list[Message]) -> pa.Table:
     stamps = [record.timestamp() for record in records]
     columns = {
         "kafka_offset": [record.offset() for record in records],
@@ -109,4 +95,4 @@ def _columns(records: list[Message]) -> pa.RecordBatch:
         "kafka_raw_value": [record.value() for record in records],
         "kafka_headers": list(map(headers_of, records)),
     }
-    return pa.RecordBatch.from_pydict(columns, RECORD)
+    return pa.Table.from_pydict(columns, RECORD)

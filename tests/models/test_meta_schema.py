@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from python_common.config.environment import PROJECT_ROOT
 from python_export.datasets.declared import FORMATS
 from python_export.datasets.report_spec import Chart, Excluded, Headline, Ranked, Ranking, ReportSpec
-from python_ingest.declare.topics import SOURCE_FIELDS, DeadLetterLimit, Declaration, KeyFormat, OnError
+from python_ingest.declare.topics import DeadLetterLimit, Declaration, KeyFormat, OnError
 
 SCHEMA = json.loads((PROJECT_ROOT / "models" / "meta.schema.json").read_text())
 EXPORT = ("nodes", "model.retail_lakehouse.exp_weekly__order_lines")
@@ -53,7 +53,7 @@ def test_schema_refuses_unknown_keys_and_wrong_types(parsed_project: Path) -> No
 def test_schema_has_what_python_reads() -> None:
     definitions = {name: definition.get("properties", {}) for name, definition in SCHEMA["$defs"].items()}
     export, kafka = definitions["export"], definitions["kafka"]
-    assert {*kafka, *SOURCE_FIELDS} == {field.name for field in fields(Declaration)}
+    assert {*kafka, "schema", "table", "columns", "persons"} == {field.name for field in fields(Declaration)}
     readers = {
         DeadLetterLimit: kafka["max_dead_letters"]["properties"],
         ReportSpec: export["display"]["properties"],

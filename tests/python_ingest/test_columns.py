@@ -2,15 +2,12 @@
 
 import json
 
-import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from pyspark.sql import SparkSession
 
 from python_common.config.settings import Settings
 from python_ingest.declare import spark_types
 from python_ingest.declare.spark_types import of_spark
-from python_ingest.kafka import consumer
-from python_ingest.landing import batch
 from python_ingest.maintenance.status import topic_statuses
 from tests.support.topic_fixture import TopicFixture, new_declaration, record
 from tests.support.type_mapping import a_topic
@@ -31,12 +28,7 @@ def test_a_declared_topic_without_a_record_has_no_table(
     filled.produce(filled.encode(filled.register("long"), 7))
     filled.flush()
     results = empty.ingester().catch_up([one.declaration for one in (missing, empty, filled)])
-    assert [str(result.error) if result.error else None for result in results] == [
-        f"The topic '{missing.name}' does not exist on {services.kafka_bootstrap_servers}. "
-        "Create it, or remove its declaration from the dbt source.",
-        None,
-        None,
-    ]
+    assert [result.error is None for result in results] == [False, True, True]
     types = {name: kind.simpleString() for name, kind in empty.spark_types().items()}
     assert (types["note"], types["lines"]) == ("string", "array<struct<sku:string,count:bigint>>")
     assert missing.spark_types()["kafka_key"].simpleString() == "struct<x:int>"
@@ -71,21 +63,6 @@ def test_the_key_column_comes_with_the_first_avro_key(topic: TopicFixture) -> No
     assert (topic.land_well().dead_letters, declared.land_well().dead_letters) == (0, 0)
     assert [row["kafka_key"] for row in topic.rows()] == [None, None, None, {"id": 7}]
     assert [row["kafka_key"] for row in declared.rows()] == [None, None, None, {"id": 7, "shop": None}]
-
-
-def test_a_schema_behind_the_first_look_at_a_new_table_lands(
-    topic: TopicFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch, "FIRST_LOOK", 3)
-    # The look takes what a call of the consumer gives, also from behind its end.
-    monkeypatch.setattr(consumer, "RECORDS_PER_CALL", 1)
-    first = topic.encode(topic.register(record("sale", a="int")), {"a": 1})
-    second = topic.encode(topic.register(record("sale", a="int", b="int")), {"a": 2, "b": 2})
-    for value in [first] * 5 + [second]:
-        topic.produce(value)
-    result = topic.land_well()
-    assert (result.batches, result.dead_letters) == (1, 0)
-    assert [(row["a"], row["b"]) for row in topic.rows()[-2:]] == [(1, None), (2, 2)]
 
 
 def test_a_schema_that_refers_to_other_subjects_is_refused(topic: TopicFixture) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from python_ingest.verify.compare import verify_topic
 from python_ingest.verify.report import Sample
 from python_jobs.weekly import steps
 from tests.support.commands import LAKEHOUSE, run_lakehouse
-from tests.support.kills import kill
+from tests.support.kills import kill, running
 from tests.support.topic_fixture import Messages, TopicFixture, assert_exactly_once, produce, record
 
 pytestmark = pytest.mark.slow
@@ -69,21 +69,9 @@ def separate(
         broker.stop()
 
 
-@contextmanager
-def running(models_dir: Path, *options: str, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """Land the topics that a directory declares until the block ends, at most five minutes."""
-    command = [LAKEHOUSE, "ingest", "run", *options, "--models", str(models_dir)]
-    pipe = subprocess.PIPE
-    run = subprocess.Popen(command, env={**os.environ, **env}, stdout=pipe, stderr=pipe, text=True)
-    watchdog = threading.Timer(300, run.kill)
-    watchdog.start()
-    try:
-        yield run
-    finally:
-        if run.poll() is None:
-            run.send_signal(signal.SIGINT)
-            run.communicate()
-        watchdog.cancel()
+def ingest_run(models_dir: Path, *options: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Land the topics that a directory declares until the block ends; output and log are one stream."""
+    return running("ingest", "run", *options, "--models", str(models_dir), output=subprocess.PIPE)
 
 
 def read_until(stream: Any, words: str) -> None:
@@ -97,13 +85,13 @@ def kill_java(run: subprocess.Popen[str]) -> str:
     """Kill the Java process of a run, and return what the run logs until it ends."""
     (java,) = psutil.Process(run.pid).children()
     java.kill()
-    _, log = run.communicate()
+    log, _ = run.communicate()
     assert run.returncode == 1
     return log
 
 
 def test_a_broker_that_is_killed_or_frozen_is_waited_for(
-    separate: tuple[Service, TopicFixture], models_dir: Path
+    separate: tuple[Service, TopicFixture], models_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a frozen one is reported by a run that follows, and then caught up with, until the Java process dies."""
     broker, topic = separate
@@ -121,24 +109,24 @@ def test_a_broker_that_is_killed_or_frozen_is_waited_for(
     process, address = broker.process(), topic.settings.kafka_bootstrap_servers
     assert process is not None
     produce(topic, 6)
-    follow = ("--follow", "--every", "200ms", "--wait", "1s")
-    with running(models_dir, *follow, KAFKA_BOOTSTRAP_SERVERS=address) as follower:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", address)
+    with ingest_run(models_dir, "--follow", "--every", "200ms", "--wait", "1s") as follower:
         try:
-            read_until(follower.stderr, "caught up")
+            read_until(follower.stdout, "caught up")
             process.suspend()
-            read_until(follower.stderr, f"Kafka at {address} does not answer")
+            read_until(follower.stdout, f"Kafka at {address} does not answer")
         finally:
             process.resume()
         produce(topic, 6)
-        read_until(follower.stderr, "12 records landed")
+        read_until(follower.stdout, "12 records landed")
         assert "error: Spark's Java process has ended" in kill_java(follower)
     assert_exactly_once(topic, 72)
 
 
 def test_a_run_whose_java_process_dies_names_topic_and_remedy(topic: TopicFixture, models_dir: Path) -> None:
     produce(topic, BACKLOG)
-    with running(models_dir, "--max-records", "20") as run:
-        read_until(run.stderr, "records landed")
+    with ingest_run(models_dir, "--max-records", "20") as run:
+        read_until(run.stdout, "records landed")
         log = kill_java(run)
     assert f"error: {topic.name}: Spark's Java process ended before this topic had landed" in log
     assert f"Run `lakehouse ingest run {topic.name}`" in log
@@ -149,10 +137,10 @@ def test_a_run_whose_java_process_dies_names_topic_and_remedy(topic: TopicFixtur
 
 def test_a_signal_does_not_end_a_run_or_loses_the_rest(topic: TopicFixture, models_dir: Path) -> None:
     produce(topic, BACKLOG)
-    with running(models_dir, "--max-records", "20") as process:
-        read_until(process.stderr, " records landed")
+    with ingest_run(models_dir, "--max-records", "20") as process:
+        read_until(process.stdout, " records landed")
         process.send_signal(signal.SIGTERM)
-        _, events = process.communicate(timeout=60)
+        events, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert all(" info: " in line for line in events.splitlines()), events
     assert len(topic.rows()) < BACKLOG

@@ -3,28 +3,28 @@
 import json
 import re
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 from pyspark.sql import SparkSession
 
 from python_common.config.settings import Settings
 from python_common.errors import UserError
-from python_common.failure import error_log
 from python_common.spark.spark_conf import CLASS_ARCHIVE
 from python_ingest.bronze.schema_state import SchemaState
 from python_ingest.declare.topics import Declaration
 from python_ingest.kafka import admin, consumer
-from python_ingest.kafka.admin import Broker, TopicState, passing
+from python_ingest.kafka.admin import Broker, passing
 from python_ingest.kafka.offset_range import OffsetRange
 from python_ingest.kafka.registry import Registry
 from python_ingest.landing.schemas import TopicSchemas
 from tests.support.services.http_server import Handler, serving
 from tests.support.services.schema_registry import SILENCE, registry_answering
-from tests.support.topic_fixture import TopicFixture, record
+from tests.support.topic_fixture import record
 
 NOWHERE = "127.0.0.1:1"
 
@@ -204,10 +204,26 @@ class Unauthorized(consumer.Consumer):
         return [Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]
 
 
-def test_a_transient_error_is_no_answer_and_others_are() -> None:
-    assert consumer.is_passing(Message(error=KafkaError(KafkaError._TRANSPORT)))
-    assert not consumer.is_passing(Message(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-    assert not consumer.is_passing(Message(value=b"a record"))
+class Interrupted(consumer.Consumer):
+    """A consumer whose partition changes its leader before each record."""
+
+    @staticmethod
+    def answers() -> Iterator[Message]:
+        for offset in count():
+            yield Message(error=KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            yield Message(topic="t", partition=0, offset=offset)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.left = self.answers()
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        return [next(self.left)]
+
+
+def test_a_change_of_the_leader_ends_a_reading(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "Consumer", Interrupted)
+    records = consumer.read_records(offline_settings, "t", OffsetRange(0, 0, 3), 5)
+    assert [record.offset() for record in records] == [0, 1, 2]
 
 
 def test_an_error_of_the_consumer_itself_is_named(offline_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,21 +246,3 @@ def test_what_kafka_calls_passing_is_waited_for(spark: SparkSession) -> None:
     }
     assert {"OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"} < codes.keys()
     assert [name for name, code in codes.items() if not others.search(name) and not passing(KafkaError(code))] == []
-
-
-def test_a_topic_that_fails_does_not_stop_the_others(topic: TopicFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic.produce(topic.encode(topic.register(record("sale", id="int")), {"id": 1}))
-    topic.flush()
-    broken = replace(topic.declaration, topic=f"{topic.name}.broken", table=f"{topic.declaration.table}_broken")
-    ask = Broker.describe
-
-    def describe(broker: Broker, topic: str) -> TopicState:
-        return ask(broker, topic) if topic != broken.topic else {}["secret"]
-
-    monkeypatch.setattr(Broker, "describe", describe)
-    unexpected, landed = topic.ingester().catch_up([broken, topic.declaration])
-    assert str(unexpected.error).startswith(f"{broken.topic}: Unexpected error: KeyError. Run it again")
-    assert "in describe" in error_log().read_text()
-    assert "secret'" not in error_log().read_text()
-    assert unexpected.lag is None
-    assert (landed.error, landed.records) == (None, 1)

@@ -165,22 +165,20 @@ class TopicFixture:
         state = Broker(self.settings, 10).describe(self.name)
         return BatchPlan(state, position_of(self.table()), list(ranges))
 
-    def land(
-        self, options: Options | None = None, declaration: Declaration | None = None, **changes: Any
-    ) -> TopicResult:
+    def land(self, options: Options | None = None, **changes: Any) -> TopicResult:
         """Flush what was produced, and land it by an ingester with these changes."""
         self.flush()
-        (result,) = self.ingester(options, **changes).catch_up([declaration or self.declaration])
+        (result,) = self.ingester(options, **changes).catch_up([self.declaration])
         return result
 
-    def land_well(self, options: Options | None = None, declaration: Declaration | None = None) -> TopicResult:
-        result = self.land(options, declaration)
+    def land_well(self, options: Options | None = None) -> TopicResult:
+        result = self.land(options)
         assert result.error is None, result.error
         assert result.lag == 0
         return result
 
-    def table(self, declaration: Declaration | None = None) -> Table:
-        return load_catalog(self.settings).load_table((declaration or self.declaration).identifier)
+    def table(self) -> Table:
+        return load_catalog(self.settings).load_table(self.declaration.identifier)
 
     @property
     def directory(self) -> Path:
@@ -195,8 +193,8 @@ class TopicFixture:
         assert outcome is not None
         return outcome
 
-    def rows(self, declaration: Declaration | None = None) -> list[dict[str, Any]]:
-        rows = self.table(declaration).scan().to_arrow().to_pylist()
+    def rows(self) -> list[dict[str, Any]]:
+        rows = self.table().scan().to_arrow().to_pylist()
         return sorted(rows, key=lambda row: (row["kafka_partition"], row["kafka_offset"]))
 
     def spark_types(self) -> dict[str, DataType]:

@@ -9,14 +9,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from python_common.spark import java
-from python_ingest.bronze.schema_state import Decoder
 from python_ingest.kafka import consumer
 from python_ingest.kafka.admin import Broker
 from python_ingest.kafka.offset_range import OffsetRange
-from python_ingest.landing import decode
 from python_ingest.landing.run import Options
 from tests.support.race import until
 from tests.support.topic_fixture import Messages, TopicFixture, produce
@@ -97,11 +94,6 @@ def test_missing_topics_are_omitted_where_all_are_described(topic: TopicFixture)
     broker = Broker(topic.settings, 10)
     assert broker.describe_all([topic.name, "missing"]) == {topic.name: broker.describe(topic.name)}
     assert broker.describe_all(["missing"]) == broker.describe_all([]) == {}
-
-
-def test_the_newest_schema_is_compared_first(spark: SparkSession) -> None:
-    compared = str(decode._schema_id("value", Decoder({7: "int", 300: "int", 9: "int"})))
-    assert re.findall(r"THEN (\d+)", compared) == ["300", "9", "7"]
 
 
 def test_a_look_at_a_range_does_not_read_the_records_behind_it(

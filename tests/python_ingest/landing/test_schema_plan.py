@@ -104,17 +104,6 @@ def test_a_plan_compares_with_the_versions_of_its_type(
         plan_of_file(tmp_path / "missing.avsc", None, topic.declaration, topic.registry)
 
 
-def test_a_plan_moves_no_field_to_a_column_of_another_type(
-    registered: Registered, catalog: Catalog, tmp_path: Path
-) -> None:
-    topic = registered(subject="topic_record")
-    topic.register(1, aliased(record("Placed", total="int"), total=["amount"]), "shop-Placed")
-    table = evolved(topic, catalog, 1)
-    proposed = tmp_path / "shipped.avsc"
-    proposed.write_text(json.dumps(record("Shipped", amount="int")))
-    assert [*plan_of_file(proposed, table, topic.declaration, topic.registry).added] == ["amount"]
-
-
 def test_the_command_plans_of_the_registry_or_a_file(topic: TopicFixture, ingest: Lakehouse, tmp_path: Path) -> None:
     load_catalog(topic.settings, create=True)
     schema_id = topic.register(record("sale", id="int"))
