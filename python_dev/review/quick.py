@@ -23,7 +23,7 @@ from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
 from python_dev.review.report import Review, TableReport
 from python_dev.review.scope import ReviewScope
-from python_dev.review.table_diff import SIDES, compare_relations
+from python_dev.review.table_diff import SIDES, is_nested, table_diff
 
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
 WRONG_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
@@ -219,7 +219,7 @@ class Engine:
         for row in rows:
             values = {name: str(value) for name, value in row.items() if value is not None}
             for kind in (kinds.get(name, "") for name in values):
-                if kind.startswith(("STRUCT", "MAP")) or kind.endswith("]"):
+                if is_nested(kind):
                     raise NeedsSpark(f"a fixture has a value of type {kind}")
             columns = ", ".join(f'{"encode(?)" if kinds.get(name) == "BLOB" else "?"} as "{name}"' for name in values)
             try:
@@ -336,6 +336,6 @@ def _fails(answer: str) -> bool:
 def _compared(engine: Engine, unique_id: str, before: Places, after: Places) -> TableReport:
     node = after.node(unique_id)
     old, new = (places.tables[places.node(unique_id).table] for places in (before, after))
-    change = compare_relations(engine.database, old, new, contracts.key(node, after.manifest))
+    change = table_diff(engine.database, old, new, contracts.key(node, after.manifest))
     columns = {name: replace(column, total=None) for name, column in change.columns.items()}
     return TableReport(node.name, replace(change, columns=columns))

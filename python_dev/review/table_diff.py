@@ -3,7 +3,7 @@
 NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several times count as often.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -62,24 +62,47 @@ class TableChange:
         return not (self.added or self.removed or self.changed or self.missing)
 
 
-def compare_relations(database: duckdb.DuckDBPyConnection, before: str, after: str, key: Sequence[str]) -> TableChange:
-    """Compare two relations of DuckDB, in a database of its own that is detached in the end."""
-    cursor = database.cursor()
-    types = [_types(cursor, relation) for relation in (before, after)]
-    rows_before, rows_after = (one_row(cursor, f"select count(*) from {relation}")[0] for relation in (before, after))
-    common = [column for column in types[1] if column in types[0]]
-    change = TableChange(rows_before, rows_after, missing=missing(*types))
+def table_diff(
+    database: duckdb.DuckDBPyConnection,
+    before: str,
+    after: str,
+    key: Sequence[str],
+    sampled: Collection[str] = (),
+    rows: tuple[int, int] | None = None,
+) -> TableChange:
+    """Compare two relations of DuckDB by their qualified names, in an attached database that is detached in the end.
+
+    Samples have the columns of `sampled` alone. `rows` are the rows of both states, if equal ones are left out here.
+    """
+    cursor, relations = database.cursor(), (before, after)
+    types = [_types(cursor, relation) for relation in relations]
+    rows_before, rows_after = rows or (one_row(cursor, f"select count(*) from {one}")[0] for one in relations)
+    columns = [column for column in types[1] if column in types[0]]
+    of_one_side = (types[0].items() - types[1].items(), types[1].items() - types[0].items())
+    missing = {
+        side: sorted(f"{column} ({kind})" for column, kind in of_side)
+        for side, of_side in zip(SIDES, of_one_side, strict=True)
+        if of_side
+    }
     cursor.execute("attach ':memory:' as comparison; use comparison")
     try:
-        for side, relation, of_side in zip(SIDES, (before, after), types, strict=True):
-            cells = hashed(common, {column for column in common if "(" in of_side[column] or "[" in of_side[column]})
-            cursor.execute(f"create view {side} as select {cells} from {relation}")
-        return differences(cursor, change, common, key, ())
+        for side, relation, of_side in zip(SIDES, relations, types, strict=True):
+            # Equal hashes of NULL and an empty list have different texts.
+            texts = [f"cast({name(column)} as varchar)" for column in columns if is_nested(of_side[column])]
+            cells = ", ".join(map(name, columns))
+            row_hash = f"hash({', '.join([cells, *texts])})"
+            cursor.execute(f"create view {side} as select {cells}, {row_hash} as row_hash from {relation}")
+        return _differences(cursor, TableChange(rows_before, rows_after, missing=missing), columns, key, sampled)
     finally:
         cursor.execute("use memory; detach comparison")
 
 
-def differences(
+def is_nested(kind: str) -> bool:
+    """Return whether a type of DuckDB is a list, map or struct."""
+    return kind.startswith(("STRUCT", "MAP")) or kind.endswith("]")
+
+
+def _differences(
     database: duckdb.DuckDBPyConnection,
     change: TableChange,
     columns: Sequence[str],
@@ -122,19 +145,6 @@ def differences(
         totals[column] = replace(totals[column], changed=rows)
     samples = _samples(database, same_key, [column for column in columns if column in sampled])
     return replace(change, added=added, removed=removed, changed=changed, columns=totals, samples=samples)
-
-
-def hashed(columns: Sequence[str], nested: Collection[str]) -> str:
-    """Return a list of columns, with the hash of all their cells."""
-    # Equal hashes of NULL and an empty list have different texts.
-    cells = [*map(name, columns), *(f"cast({name(column)} as varchar)" for column in columns if column in nested)]
-    return f"{', '.join(map(name, columns))}, hash({', '.join(cells)}) as row_hash"
-
-
-def missing(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, list[str]]:
-    """Return the columns and types of one side alone, by side."""
-    of_one_side = zip(SIDES, (before.items() - after.items(), after.items() - before.items()), strict=True)
-    return {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
 
 
 def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequence[str]) -> list[Sample]:

@@ -183,7 +183,7 @@ def test_files_are_read_by_the_ids_of_columns(catalog, tmp_path):
     with made.update_schema() as change:
         change.add_column("share", DoubleType()).rename_column("price", "amount")
     diff = compare(before, made, KEY, tmp_path)
-    assert (diff.missing, diff.changed) == ({"after": ["portion (double)"]}, 10)
+    assert (diff.missing, diff.changed) == ({"after": ["portion (DOUBLE)"]}, 10)
     assert (diff.columns["share"], diff.columns["amount"]) == (
         ColumnDifference(10, 10, -1),
         ColumnDifference(0, 0, 0, "0.00"),
@@ -194,7 +194,7 @@ def test_values_of_a_widened_column_are_equal(catalog, tmp_path):
     wider = SCHEMA.set(2, pa.field("amount", pa.decimal128(28, 4)))
     diff = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
     assert (diff.added, diff.removed, diff.changed) == (0, 0, 0)
-    types = {"before": ["amount (decimal128(12, 2))"], "after": ["amount (decimal128(28, 4))"]}
+    types = {"before": ["amount (DECIMAL(12,2))"], "after": ["amount (DECIMAL(28,4))"]}
     assert (diff.missing, diff.is_equal) == (types, False)
 
 
