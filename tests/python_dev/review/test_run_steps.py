@@ -21,7 +21,7 @@ from python_dev.commands import review as command
 from python_dev.review import build, scope
 from python_dev.review import run as job
 from python_dev.review.contracts import Finding
-from python_dev.review.cost import Cost, Plan
+from python_dev.review.cost import Cost, QueryPlan
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
 from python_dev.review.table_diff import TableChange
@@ -103,7 +103,7 @@ def test_another_layout_is_named_though_no_row_changes(config: dict[str, object]
 
 
 def test_plans_of_both_sides_and_costs_are_compared() -> None:
-    plans = [{SALES.unique_id: Plan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
+    plans = [{SALES.unique_id: QueryPlan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
     costs = {SALES.unique_id: (Cost(cpu_ns=1), Cost(cpu_ns=9_000_000_000))}
     for before, after, of_nodes, expected in (
         (*plans, {}, ["a shuffle is new"]),
