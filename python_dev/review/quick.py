@@ -22,7 +22,7 @@ from python_dev.review import contracts
 from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
 from python_dev.review.report import Review, TableReport
-from python_dev.review.scope import ReviewScope
+from python_dev.review.scope import ReviewScope, called
 from python_dev.review.table_diff import SIDES, is_nested, table_diff
 
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
@@ -86,12 +86,7 @@ class Places:
 
     def unlike_in_unit_tests(self, model: Node) -> list[str]:
         """Return the macros behind a model whose SQL is another one in a unit test."""
-        seen, waiting = set[str](), [*model.macros]
-        while waiting:
-            if (name := waiting.pop()) in self.manifest.macros and name not in seen:
-                seen.add(name)
-                waiting += self.manifest.macros[name].macros
-        macros = [self.manifest.macros[name] for name in seen]
+        macros = [self.manifest.macros[name] for name in called(self.manifest.macros, model.macros)]
         return sorted({one.name for one in macros if "'unit_test'" in one.macro_sql} - HONOURED)
 
 
