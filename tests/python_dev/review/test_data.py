@@ -214,9 +214,3 @@ def test_a_column_that_became_a_text_is_compared_as_text(catalog, tmp_path):
     after = [row | {"part": "0"} for row in ROWS[1:]] + [ROWS[0] | {"part": "one"}]
     diff = compare(table(catalog, ROWS), table(catalog, after, text), ("key",), tmp_path)
     assert (diff.changed, diff.columns["part"]) == (1, ColumnDifference(1, 0, 1, None))
-
-
-def test_only_the_rows_of_a_condition_are_compared(catalog, tmp_path):
-    after = [row | {"amount": Decimal(99)} if row["key"] != "k1" else row for row in ROWS]
-    diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path, ("key", "k1"))
-    assert diff.is_equal
