@@ -2,20 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import DbtManifest, Node
 from python_dev.review import scope
-from tests.support.small_project import copy_project
-
-
-def edited(directory, *edits):
-    """Compile a copy of the project in which texts of files are replaced."""
-    copy_project(directory)
-    for file, old, new in edits:
-        text = (directory / file).read_text()
-        assert old in text, file
-        (directory / file).write_text(text.replace(old, new))
-    return scope.side(compiled_manifest(directory), directory)
+from tests.support.reviewed import edited_project
 
 
 def names(unique_ids):
@@ -27,20 +16,19 @@ def test_nothing_is_changed_without_a_change(side):
 
 
 def test_each_kind_of_change_is_found_and_format_is_none(side, tmp_path):
-    after = edited(
-        tmp_path,
+    edits = (
         ("models/marts/dim_products.sql", "order_items as (\n", "-- of both channels\norder_items   AS (\n"),
         ("models/marts/fct_product_sales.sql", "with affected as (", "with\naffected   as ( -- changed"),
         ("models/marts/fct_trades.yml", "description: >", "description: >\n      One."),
         ("macros/incremental/bounds.sql", "{#", "{# Another comment.\n"),
         ("models/marts/fct_product_demand_weekly.sql", "try_sum(quantity)", "sum(quantity)"),
         ("models/marts/dim_customers.yml", "description: >", "config: {partition_by: key_version}\n    description: >"),
-        ("macros/retail/is_paid_in_time.sql", "96 hours", "95 hours"),
+        ("macros/retail/is_paid_in_time.sql", "interval 96 hours", "interval 95 hours"),
         ("seeds/channels.csv", "\nstore,", "\nshop,"),
         ("dbt_project.yml", "small_group_threshold: 10", "small_group_threshold: 11"),
         ("dbt_project.yml", "{{ require_lease() }}", "{{ require_lease(at_end=false) }}"),
     )
-    diff = scope.compare(side, after)
+    diff = scope.compare(side, edited_project(tmp_path, edits))
     assert {name.split(".")[2]: reason for name, reason in diff.changed.items()} == {
         "channels": "its file",
         "dim_customers": "config partition_by None becomes key_version",
