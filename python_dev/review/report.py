@@ -185,15 +185,14 @@ class Review:
     @property
     def verdict(self) -> str:
         """One of EXIT_CODES: what is breaking comes before what could not be decided."""
-        if any(finding.severity == "breaking" for finding in self.findings):
+        if self.severe("breaking"):
             return "breaking"
         if self.not_compared:
             return "undecided"
-        is_code_changed = bool(self.scope.changed or self.scope.added or self.scope.removed or self.scope.hooks)
+        is_code_changed = bool(self.scope.changed or self.scope.added or self.scope.removed)
         is_data_changed = any(not any(entry.covers(table) for entry in self.acceptances) for table in self.differing)
-        if self.tests or self.scope.hooks or any(finding.severity == "look" for finding in self.findings):
-            return "look"
-        return "look" if is_data_changed or (self.is_static and is_code_changed) else "clean"
+        is_other = self.tests or self.scope.hooks or self.severe("look") or is_data_changed
+        return "look" if is_other or (self.is_static and is_code_changed) else "clean"
 
     def listed(self, unique_ids: Iterable[str]) -> list[str]:
         """Return names of nodes."""

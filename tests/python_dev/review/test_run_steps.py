@@ -153,14 +153,14 @@ def test_changed_files_that_no_review_reads_are_not_named(repository: Project) -
 
 @pytest.mark.parametrize("is_repository", [True, False])
 def test_an_unknown_base_is_refused_before_compiling(
-    is_repository: bool, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_repository: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No repository above the directory counts.
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     if is_repository:
         git(tmp_path, "init", "--quiet")
     with pytest.raises(UserError, match=r"git merge-base failed .*Give a branch, tag or commit that git knows"):
-        job.review(offline_settings, Project(tmp_path, {}), "no-such-branch", 4, is_static=True)
+        job.review(None, Project(tmp_path, {}), "no-such-branch", 4)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".git"] == []
 
 
@@ -170,7 +170,7 @@ def test_a_review_waits_for_another_one_of_its_home(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setattr(lock, "WAIT_SECONDS", 1.0)
     with locked("review"), pytest.raises(DeadlineError, match="Another review has not ended within 1 s"):
-        job.review(None, repository, "HEAD", 4, is_static=True)
+        job.review(None, repository, "HEAD", 4)
 
 
 def test_what_a_killed_review_left_is_deleted(
@@ -182,7 +182,7 @@ def test_what_a_killed_review_left_is_deleted(
     load_catalog(settings, create=True)
     (tmp_path / "forks" / "review" / "rows").mkdir(parents=True)
     for _ in range(2):
-        killed_at("review", "while it compiles", job.review, settings, repository, "HEAD", 4, False)
+        killed_at("review", "while it compiles", job.review, settings, repository, "HEAD", 4)
         assert [path.name for path in tmp_path.glob("review/*/*")] == ["dbt_project.yml"]
     assert [*tmp_path.glob("forks/*")] == []
 
@@ -191,7 +191,7 @@ def test_what_a_killed_review_left_is_deleted(
 
     monkeypatch.setattr(job, "compiled_manifest", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        job.review(settings, repository, "HEAD", 4, is_static=False)
+        job.review(settings, repository, "HEAD", 4)
     assert [*(tmp_path / "review").iterdir()] == []
 
 
