@@ -23,7 +23,7 @@ from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
 from python_dev.review.report import Review, TableReport
 from python_dev.review.scope import ReviewScope, called
-from python_dev.review.table_diff import SIDES, is_nested, table_diff
+from python_dev.review.table_diff import SIDES, column_types, is_nested, table_diff
 
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
 WRONG_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
@@ -158,13 +158,9 @@ class Engine:
         table = places.tables[node.table]
         self.run(f"create schema if not exists {table.rpartition('.')[0]}; create table {table} as {rows}")
         # DuckDB counts and adds up integers in a type that Spark lacks.
-        for column, kind in self.columns(table).items():
+        for column, kind in column_types(self.database, table).items():
             if kind == "HUGEINT":
                 self.run(f'alter table {table} alter "{column}" type bigint')
-
-    def columns(self, table: str) -> dict[str, str]:
-        """Return the types of a table's columns."""
-        return {name: kind for name, kind, *_ in self.run(f"describe {table}")}
 
     def answers(self, places: Places, tests: Iterable[Node]) -> dict[str, str | Exception]:
         """Return by unique id the answers of tests, as dbt has them, or why they have none."""
@@ -210,7 +206,7 @@ class Engine:
         if not isinstance(rows, list):
             raise NeedsSpark("a fixture is SQL or a file")
         self.run(f"create or replace table {table} as {query} limit 0")
-        kinds = self.columns(table)
+        kinds = column_types(self.database, table)
         for row in rows:
             values = {name: str(value) for name, value in row.items() if value is not None}
             for kind in (kinds.get(name, "") for name in values):

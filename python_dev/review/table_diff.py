@@ -75,7 +75,7 @@ def table_diff(
     Samples have the columns of `sampled` alone. `rows` are the rows of both states, if equal ones are left out here.
     """
     cursor, relations = database.cursor(), (before, after)
-    types = [_types(cursor, relation) for relation in relations]
+    types = [column_types(cursor, relation) for relation in relations]
     rows_before, rows_after = rows or (one_row(cursor, f"select count(*) from {one}")[0] for one in relations)
     columns = [column for column in types[1] if column in types[0]]
     of_one_side = (types[0].items() - types[1].items(), types[1].items() - types[0].items())
@@ -95,6 +95,11 @@ def table_diff(
         return _differences(cursor, TableChange(rows_before, rows_after, missing=missing), columns, key, sampled)
     finally:
         cursor.execute("use memory; detach comparison")
+
+
+def column_types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+    """Return the types of the columns of a relation, by name."""
+    return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
 
 
 def is_nested(kind: str) -> bool:
@@ -130,7 +135,7 @@ def _differences(
     same_key = " and ".join(
         f"before_left.{name(column)} is not distinct from after_left.{name(column)}" for column in key
     )
-    types = [_types(database, f"{side}_left") for side in SIDES]
+    types = [column_types(database, f"{side}_left") for side in SIDES]
     is_other = {column: _is_other(column, *(side[column] for side in types)) for column in columns if column not in key}
     figures = [f"count(*) filter ({' or '.join(is_other.values()) or 'false'})"]
     figures += [f"count(*) filter ({condition})" for condition in is_other.values()]
@@ -159,13 +164,9 @@ def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequen
     return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in sample]
 
 
-def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
-
-
 def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict[str, ColumnDifference]:
     """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
-    types, figures = [_types(database, f"{side}_left") for side in SIDES], []
+    types, figures = [column_types(database, f"{side}_left") for side in SIDES], []
     for column in columns:
         cell, is_exact = name(column), all(_is_exact(of_side[column]) for of_side in types)
         figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
