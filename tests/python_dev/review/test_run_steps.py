@@ -56,15 +56,6 @@ def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
     assert job._of_code(after, after, "abc", Project(tmp_path, {}), is_static=True).verdict == "clean"
 
 
-def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
-    hook = Node("operation.shop.end", "operation", "end", "", raw_code="{{ clean(var('days')) }}")
-    sides = [scope.Side(DbtManifest({hook.unique_id: hook}), {"days": days}) for days in (1, 2)]
-    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (
-        ["end: {{ clean(var('days')) }}, by its macros or variables"],
-        [],
-    )
-
-
 HISTORY = Node("snapshot.shop.history", "snapshot", "history", "marts", materialized="snapshot")
 
 

@@ -53,24 +53,28 @@ def changed(side, name, old="%}", new="%}{% set x = 1 %}"):
     return replace(side, manifest=replace(side.manifest, macros={**side.manifest.macros, macro: other}))
 
 
+FIRST, SECOND = "{{ first(var('days')) }}", "{{ second() }}"
+
+
 @pytest.mark.parametrize(
-    ("texts", "found"),
+    ("texts", "days", "found"),
     [
-        (["{{ first() }}", "{{ second() }}"], []),
-        (["{{  first()\n}}", "{{ second() }}"], []),
-        (["{{ second() }}"], ["on-run-end: {{ first() }} removed"]),
-        (["{{ second() }}", "{{ first() }}"], ["the order of hooks"]),
+        ([FIRST, SECOND], 1, []),
+        (["{{  first(var('days'))\n}}", SECOND], 1, []),
+        ([SECOND], 1, [f"on-run-end: {FIRST} removed"]),
+        ([SECOND, FIRST], 1, ["the order of hooks"]),
+        ([FIRST, SECOND], 2, [f"on-run-end: {FIRST}, by its macros or variables"]),
     ],
 )
-def test_hooks_are_known_by_their_text(texts, found):
-    def of(*hooks):
+def test_hooks_are_known_by_their_text(texts, days, found):
+    def of(hooks, days):
         nodes = [
             Node(f"operation.on-run-end.{at}", "operation", f"on-run-end-{at}", "", raw_code=text)
             for at, text in enumerate(hooks)
         ]
-        return scope.Side(DbtManifest({node.unique_id: node for node in nodes}), {})
+        return scope.Side(DbtManifest({node.unique_id: node for node in nodes}), {"days": days})
 
-    diff = scope.compare(of("{{ first() }}", "{{ second() }}"), of(*texts))
+    diff = scope.compare(of([FIRST, SECOND], 1), of(texts, days))
     assert (diff.hooks, diff.added, diff.removed) == (found, [], [])
 
 
