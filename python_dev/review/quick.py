@@ -6,7 +6,7 @@ what DuckDB cannot run as Spark does is named.
 
 import ast
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -251,15 +251,13 @@ def of_all(manifest: DbtManifest, project: Project, sample: Path) -> QuickReview
     scope = ReviewScope(added=sorted(one for one, node in nodes.items() if node.resource_type in (*REFERENCED, "test")))
     of_code = Review("nothing", project.commit() or "unknown", False, scope, [], names, {})
     nothing, after = Places(DbtManifest({}, {}), project.directory), Places(manifest, project.directory)
-    tests = [*(one for one in nodes.values() if one.resource_type == "test"), *unit_tests.values()]
-    return review(of_code, Engine(sample), nothing, after, [[], tests])
+    return review(of_code, Engine(sample), nothing, after)
 
 
-def review(
-    of_code: Review, engine: Engine, before: Places, changed_project: Places, tests: Sequence[Sequence[Node]]
-) -> QuickReview:
-    """Add to a review of code what DuckDB finds on the sample data; `tests` are those of each side."""
+def review(of_code: Review, engine: Engine, before: Places, changed_project: Places) -> QuickReview:
+    """Add to a review of code what DuckDB finds on the sample data."""
     names, scope = of_code.names, of_code.scope
+    tests = [scope.tests(places.manifest) for places in (before, changed_project)]
     nodes = {**before.manifest.nodes, **changed_project.manifest.nodes}
     reached = frozenset(one for one in scope.reached if nodes[one].resource_type in REFERENCED)
     after = replace(changed_project, name=AFTER, reached=reached)

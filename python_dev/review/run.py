@@ -89,8 +89,7 @@ def review(
             of_code = _of_code(before, after, commit, project, is_static, former)
             of_code = replace(of_code, findings=[*of_code.findings, *_not_reviewed(project, commit)])
             if built:
-                tests = [of_code.scope.tests(one.manifest) for one in (before, after)]
-                return quick.review(of_code, *built, quick.Places(after.manifest, project.directory), tests)
+                return quick.review(of_code, *built, quick.Places(after.manifest, project.directory))
             has_work = any(of_code.scope.tests(one.manifest) for one in (before, after)) or of_code.scope.reached
             if settings is None or not has_work:
                 return of_code

@@ -65,16 +65,12 @@ def project(*tests: Node, **sql: str) -> DbtManifest:
 
 
 def review(before: DbtManifest, after: DbtManifest) -> QuickReview:
-    """Review a change, with all tests of both sides."""
+    """Review a change."""
     compared = scope.compare(Side(before, {}), Side(after, {}))
     nodes = {**before.nodes, **after.nodes, **before.unit_tests, **after.unit_tests}
     names = {unique_id: node.name for unique_id, node in nodes.items()}
     of_code = Review("base", "change", False, compared, [], names, [], [])
-    tests = [
-        [*(one for one in side.nodes.values() if one.resource_type == "test"), *side.unit_tests.values()]
-        for side in (before, after)
-    ]
-    return quick.review(of_code, *quick.build(before, Path(), Path()), quick.Places(after, Path()), tests)
+    return quick.review(of_code, *quick.build(before, Path(), Path()), quick.Places(after, Path()))
 
 
 def changed(old: str, new: str, *tests: Node) -> QuickReview:

@@ -57,11 +57,7 @@ def test_quick_names_a_planted_change(
     compared = scope.compare(scope.Side(manifest, {}), scope.Side(changed, {}))
     names = {name: one.name for name, one in {**manifest.nodes, **manifest.unit_tests}.items()}
     of_code = Review("base", "change", False, compared, [], names, {})
-    tests = [
-        one for one in manifest.nodes.values() if one.resource_type == "test" and compared.reached & {*one.parents}
-    ]
-    result = quick.review(
-        of_code, *quick.build(manifest, PROJECT_ROOT, landed), Places(changed, PROJECT_ROOT), [tests, tests]
-    )
+    built = quick.build(manifest, PROJECT_ROOT, landed)
+    result = quick.review(of_code, *built, Places(changed, PROJECT_ROOT))
     found = [*result.tests, *(table.node for table in result.differing)]
     assert [name for name in found if name.startswith(named)]
