@@ -28,6 +28,11 @@ def sides_of_change(*others: Node) -> list[Side]:
     return [Side(DbtManifest({node.unique_id: node for node in (one, *others)}), {}) for one in versions]
 
 
+def with_nodes(manifest: DbtManifest, *nodes: Node) -> DbtManifest:
+    """Return a manifest with other nodes in the place of those of their unique ids."""
+    return replace(manifest, nodes={**manifest.nodes, **{node.unique_id: node for node in nodes}})
+
+
 def edited_project(directory: Path, edits: Iterable[tuple[str, str, str]]) -> Side:
     """Compile a copy of this project in which the first text of a file is another; a text that was '' is a new file."""
     copy_project(directory)

@@ -13,6 +13,7 @@ from python_dev.review.report import Review
 from python_dev.stack.sample_data import produced_log
 from tests.support.lake import SIZE
 from tests.support.landed import land_log
+from tests.support.reviewed import with_nodes
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,7 @@ def test_quick_names_a_planted_change(
     node = manifest.named(model)
     sql = (node.compiled_code or "").replace(old, new)
     assert sql != node.compiled_code
-    changed = replace(
-        manifest, nodes={**manifest.nodes, node.unique_id: replace(node, raw_code=sql, compiled_code=sql)}
-    )
+    changed = with_nodes(manifest, replace(node, raw_code=sql, compiled_code=sql))
     compared = scope.compare(scope.Side(manifest, {}), scope.Side(changed, {}))
     names = {name: one.name for name, one in {**manifest.nodes, **manifest.unit_tests}.items()}
     of_code = Review("base", "change", False, compared, [], names, {})

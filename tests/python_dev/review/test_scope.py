@@ -4,7 +4,7 @@ import pytest
 
 from python_dbt.manifest import DbtManifest, Node
 from python_dev.review import scope
-from tests.support.reviewed import edited_project
+from tests.support.reviewed import edited_project, with_nodes
 
 
 def names(unique_ids):
@@ -95,13 +95,12 @@ def test_a_macro_that_dbt_calls_changes_what_it_builds(side, macro, kinds):
 
 
 def test_a_helper_changes_its_callers_and_not_what_hashes_it(side):
-    callers = {name: node for name, node in side.manifest.nodes.items() if "clean_text(" in node.raw_code}
+    callers = [node for node in side.manifest.nodes.values() if "clean_text(" in node.raw_code]
     assert len(callers) > 5
     after = changed(side, "clean_text", "''", "'-'")
-    nodes = {name: replace(node, compiled_code=f"{node.compiled_code} limit 1") for name, node in callers.items()}
-    manifest = replace(after.manifest, nodes={**after.manifest.nodes, **nodes})
-    diff = scope.compare(side, replace(after, manifest=manifest))
-    assert diff.changed == dict.fromkeys(callers, "SQL, by clean_text")
+    nodes = [replace(node, compiled_code=f"{node.compiled_code} limit 1") for node in callers]
+    diff = scope.compare(side, replace(after, manifest=with_nodes(after.manifest, *nodes)))
+    assert diff.changed == {node.unique_id: "SQL, by clean_text" for node in callers}
 
 
 @pytest.mark.parametrize(
@@ -125,8 +124,7 @@ def test_a_macro_that_no_node_or_hook_calls_is_named(side, macro, uncalled):
 
 def test_an_added_model_changes_only_what_reads_all_models(side):
     node = replace(side.manifest.named("fct_trades"), unique_id="model.retail_lakehouse.new", name="new")
-    manifest = replace(side.manifest, nodes={**side.manifest.nodes, node.unique_id: node})
-    diff = scope.compare(side, replace(side, manifest=manifest))
+    diff = scope.compare(side, replace(side, manifest=with_nodes(side.manifest, node)))
     assert (diff.added, diff.own) == ([node.unique_id], set())
     assert {*diff.changed.values()} == {scope.BY_GRAPH}
     assert {side.manifest.nodes[name].schema for name in diff.changed} <= {"ops", "ops_test__audit", "dbt_test__audit"}
