@@ -3,7 +3,7 @@
 NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, and rows that are there several times count as often.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -92,7 +92,9 @@ def table_diff(
             cells = ", ".join(map(name, columns))
             row_hash = f"hash({', '.join([cells, *texts])})"
             cursor.execute(f"create view {side} as select {cells}, {row_hash} as row_hash from {relation}")
-        return _differences(cursor, TableChange(rows_before, rows_after, missing=missing), columns, key, sampled)
+        change = TableChange(rows_before, rows_after, missing=missing)
+        of_columns = {column: (types[0][column], types[1][column]) for column in columns}
+        return _differences(cursor, change, of_columns, key, sampled)
     finally:
         cursor.execute("use memory; detach comparison")
 
@@ -110,11 +112,14 @@ def is_nested(kind: str) -> bool:
 def _differences(
     database: duckdb.DuckDBPyConnection,
     change: TableChange,
-    columns: Sequence[str],
+    columns: Mapping[str, tuple[str, str]],
     key: Sequence[str],
     sampled: Collection[str],
 ) -> TableChange:
-    """Complete a change with what differs of the rows `before` and `after`, which have a hash of the `columns`."""
+    """Complete a change with what differs of the rows `before` and `after`, which have a hash of the `columns`.
+
+    Columns have their types on both sides.
+    """
     database.execute(
         "create table unpaired as select row_hash from (select row_hash, 1 as rows from after"
         " union all select row_hash, -1 from before) group by row_hash having sum(rows) <> 0"
@@ -135,8 +140,7 @@ def _differences(
     same_key = " and ".join(
         f"before_left.{name(column)} is not distinct from after_left.{name(column)}" for column in key
     )
-    types = [column_types(database, f"{side}_left") for side in SIDES]
-    is_other = {column: _is_other(column, *(side[column] for side in types)) for column in columns if column not in key}
+    is_other = {column: _is_other(column, *types) for column, types in columns.items() if column not in key}
     figures = [f"count(*) filter ({' or '.join(is_other.values()) or 'false'})"]
     figures += [f"count(*) filter ({condition})" for condition in is_other.values()]
     changed, *by_column = one_row(
@@ -164,11 +168,12 @@ def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequen
     return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in sample]
 
 
-def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict[str, ColumnDifference]:
+def _totals(database: duckdb.DuckDBPyConnection, columns: Mapping[str, tuple[str, str]]) -> dict[str, ColumnDifference]:
     """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
-    types, figures = [column_types(database, f"{side}_left") for side in SIDES], []
-    for column in columns:
-        cell, is_exact = name(column), all(_is_exact(of_side[column]) for of_side in types)
+    figures = []
+    for column, types in columns.items():
+        cell = name(column)
+        is_exact = all(kind.startswith("DECIMAL") or kind in ("INTEGER", "BIGINT") for kind in types)
         figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
         figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
     before, after = (one_row(database, f"select {', '.join(figures)} from {side}_left") for side in SIDES)
@@ -177,10 +182,6 @@ def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict
         column: ColumnDifference(0, nulls, distinct, None if total is None else str(total))
         for column, nulls, distinct, total in zip(columns, changes, changes, changes, strict=True)
     }
-
-
-def _is_exact(type_name: str) -> bool:
-    return type_name.startswith("DECIMAL") or type_name in ("INTEGER", "BIGINT")
 
 
 def _is_other(column: str, before: str, after: str) -> str:
