@@ -182,23 +182,19 @@ def in_words(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def references(manifest: DbtManifest) -> list[Reference]:
-    """Return what the relationship tests of columns state."""
-    return [
-        Reference((test.attached_node, test.column_name), (parent_id, test.test_arguments["field"]))
-        for test in manifest.nodes.values()
-        if test.test_name == "relationships" and test.attached_node and test.column_name
-        for parent_id in {*test.parents} - {test.attached_node}
-    ]
-
-
 def diagram(manifest: DbtManifest, models: list[Node]) -> tuple[dict[str, Box], list[Reference]]:
     """Return a box per model that a reference joins with another one, by unique id, and these references.
 
     Each model is in a column to the left of all that it refers to.
     """
     names = {model.unique_id: model.name for model in models}
-    joins = [reference for reference in references(manifest) if {reference.child[0], reference.parent[0]} <= {*names}]
+    joins = [
+        Reference((test.attached_node, test.column_name), (parent_id, test.test_arguments["field"]))
+        for test in manifest.nodes.values()
+        if test.test_name == "relationships" and test.column_name and test.attached_node in names
+        for parent_id in {*test.parents} - {test.attached_node}
+        if parent_id in names
+    ]
     keys: dict[str, set[str]] = defaultdict(set)
     for unique_id, column in (end for join in joins for end in (join.child, join.parent)):
         keys[unique_id].add(column)

@@ -93,20 +93,17 @@ def write(catalog: Catalog, tag: str, draft: Path, directory: Path, emptied: Col
         (draft / file).parent.mkdir(parents=True)
         (draft / file).write_text(json.dumps(metadata))
         rows.append((space, table, str(directory / file), kind))
-    database_file = draft / "catalog.db"
-    # PyIceberg makes the tables of a new catalog, with a column for views.
-    SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{database_file}").close()
-    with closing(sqlite3.connect(database_file, isolation_level=None)) as database:
+    # PyIceberg makes the tables of a new catalog, with a column for views. The files are not where rows say, yet.
+    made = SqlCatalog(CATALOG_NAME, uri=f"sqlite:///{draft / 'catalog.db'}")
+    for namespace in catalog.list_namespaces():
+        made.create_namespace(namespace)
+    made.close()
+    with closing(sqlite3.connect(draft / "catalog.db", isolation_level=None)) as database:
         database.execute("pragma journal_mode = wal")
-        for catalog_name in (CATALOG_NAME, BASE_CATALOG):
-            database.executemany(
-                "insert into iceberg_tables values (?, ?, ?, ?, null, ?)", [(catalog_name, *row) for row in rows]
-            )
-            spaces = [".".join(space) for space in catalog.list_namespaces()]
-            database.executemany(
-                "insert into iceberg_namespace_properties values (?, ?, 'exists', 'true')",
-                [(catalog_name, space) for space in spaces],
-            )
+        database.executemany(
+            "insert into iceberg_tables values (?, ?, ?, ?, null, ?)", [(CATALOG_NAME, *row) for row in rows]
+        )
+        remember(draft, BASE_CATALOG)
         for table in ("iceberg_tables", "iceberg_namespace_properties"):
             for event, row in (("insert", "new"), ("update", "old"), ("delete", "old")):
                 database.executescript(READ_ONLY.format(table=table, event=event, row=row, base=BASE_CATALOG))

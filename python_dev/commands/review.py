@@ -72,7 +72,7 @@ def review(
         if landed and compiling and not base:
             result: report.Review = of_all(compiling.result(), project, landed)
         else:
-            result = run.review(None if quick else lake, project, base, weeks, static, samples, cost, landed, compiling)
+            result = run.review(None if quick else lake, project, base, weeks, samples, cost, landed, compiling)
     result = replace(result, acceptances=accepted)
     path = report.write(result, directory)
     console.print(path.read_text())

@@ -20,7 +20,7 @@ from python_dbt.project import Project
 from python_dbt.run import build_all, test
 from python_dev.review import contracts, cost, scope
 from python_dev.review.contracts import Finding
-from python_dev.review.cost import Cost, Plan, plan
+from python_dev.review.cost import Cost, QueryPlan, plan
 from python_dev.review.report import Review
 from python_dev.review.scope import Side
 from python_dev.review.table_diff import SIDES
@@ -48,7 +48,7 @@ class Build:
     unknown: dict[str, list[str]] = field(default_factory=dict)
     issues: list[Issue] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, QueryPlan] = field(default_factory=dict)
 
     @classmethod
     def of(cls, of_code: Review, side: Side, stale: Set[str]) -> "Build":
@@ -205,7 +205,7 @@ def of_data(
 
 
 def _worse(
-    node: Node, before: Mapping[str, Plan], after: Mapping[str, Plan], costs: Mapping[str, tuple[Cost, Cost]]
+    node: Node, before: Mapping[str, QueryPlan], after: Mapping[str, QueryPlan], costs: Mapping[str, tuple[Cost, Cost]]
 ) -> Iterator[str]:
     """Yield what is worse in the plan of a node, and that it takes more CPU seconds."""
     name = node.unique_id

@@ -15,13 +15,13 @@ NS_PER_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryPlan:
     """How Spark runs a query: operators by how often, and by table the columns of filters that reach Iceberg."""
 
     operators: Counter[str]
     filters: dict[str, set[str]]
 
-    def worse(self, after: "Plan") -> Iterator[str]:
+    def worse(self, after: "QueryPlan") -> Iterator[str]:
         """Yield why the plan after a change costs more on larger tables: pairwise joins, lost filters, shuffles."""
         for name in PAIRWISE:
             if after.operators[name] > self.operators[name]:
@@ -34,10 +34,12 @@ class Plan:
             yield f"a shuffle is new ({self.operators['Exchange']} to {after.operators['Exchange']})"
 
 
-def plan(answer: str) -> Plan | None:
+def plan(answer: str) -> QueryPlan | None:
     """Return the plan that `lakehouse_plan` answers with; None of a query that Spark cannot plan."""
     made = json.loads(answer)
-    return Plan(Counter(made["operators"]), {table: {*of} for table, of in made["filters"].items()}) if made else None
+    if not made:
+        return None
+    return QueryPlan(Counter(made["operators"]), {table: {*columns} for table, columns in made["filters"].items()})
 
 
 @dataclass

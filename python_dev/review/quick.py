@@ -6,7 +6,7 @@ what DuckDB cannot run as Spark does is named.
 
 import ast
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +22,8 @@ from python_dev.review import contracts
 from python_dev.review.contracts import Finding
 from python_dev.review.duckdb_sql import MACROS, REFUSED, NeedsSpark, increments, translate
 from python_dev.review.report import Review, TableReport
-from python_dev.review.scope import ReviewScope
-from python_dev.review.table_diff import SIDES, compare_relations
+from python_dev.review.scope import ReviewScope, called
+from python_dev.review.table_diff import SIDES, column_types, is_nested, table_diff
 
 # Errors of ANSI mode. Others may be DuckDB's alone, such as types that it does not compare.
 WRONG_VALUES = (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException)
@@ -86,12 +86,7 @@ class Places:
 
     def unlike_in_unit_tests(self, model: Node) -> list[str]:
         """Return the macros behind a model whose SQL is another one in a unit test."""
-        seen, waiting = set[str](), [*model.macros]
-        while waiting:
-            if (name := waiting.pop()) in self.manifest.macros and name not in seen:
-                seen.add(name)
-                waiting += self.manifest.macros[name].macros
-        macros = [self.manifest.macros[name] for name in seen]
+        macros = [self.manifest.macros[name] for name in called(self.manifest.macros, model.macros)]
         return sorted({one.name for one in macros if "'unit_test'" in one.macro_sql} - HONOURED)
 
 
@@ -163,13 +158,9 @@ class Engine:
         table = places.tables[node.table]
         self.run(f"create schema if not exists {table.rpartition('.')[0]}; create table {table} as {rows}")
         # DuckDB counts and adds up integers in a type that Spark lacks.
-        for column, kind in self.columns(table).items():
+        for column, kind in column_types(self.database, table).items():
             if kind == "HUGEINT":
                 self.run(f'alter table {table} alter "{column}" type bigint')
-
-    def columns(self, table: str) -> dict[str, str]:
-        """Return the types of a table's columns."""
-        return {name: kind for name, kind, *_ in self.run(f"describe {table}")}
 
     def answers(self, places: Places, tests: Iterable[Node]) -> dict[str, str | Exception]:
         """Return by unique id the answers of tests, as dbt has them, or why they have none."""
@@ -215,11 +206,11 @@ class Engine:
         if not isinstance(rows, list):
             raise NeedsSpark("a fixture is SQL or a file")
         self.run(f"create or replace table {table} as {query} limit 0")
-        kinds = self.columns(table)
+        kinds = column_types(self.database, table)
         for row in rows:
             values = {name: str(value) for name, value in row.items() if value is not None}
             for kind in (kinds.get(name, "") for name in values):
-                if kind.startswith(("STRUCT", "MAP")) or kind.endswith("]"):
+                if is_nested(kind):
                     raise NeedsSpark(f"a fixture has a value of type {kind}")
             columns = ", ".join(f'{"encode(?)" if kinds.get(name) == "BLOB" else "?"} as "{name}"' for name in values)
             try:
@@ -260,15 +251,13 @@ def of_all(manifest: DbtManifest, project: Project, sample: Path) -> QuickReview
     scope = ReviewScope(added=sorted(one for one, node in nodes.items() if node.resource_type in (*REFERENCED, "test")))
     of_code = Review("nothing", project.commit() or "unknown", False, scope, [], names, {})
     nothing, after = Places(DbtManifest({}, {}), project.directory), Places(manifest, project.directory)
-    tests = [*(one for one in nodes.values() if one.resource_type == "test"), *unit_tests.values()]
-    return review(of_code, Engine(sample), nothing, after, [[], tests])
+    return review(of_code, Engine(sample), nothing, after)
 
 
-def review(
-    of_code: Review, engine: Engine, before: Places, changed_project: Places, tests: Sequence[Sequence[Node]]
-) -> QuickReview:
-    """Add to a review of code what DuckDB finds on the sample data; `tests` are those of each side."""
+def review(of_code: Review, engine: Engine, before: Places, changed_project: Places) -> QuickReview:
+    """Add to a review of code what DuckDB finds on the sample data."""
     names, scope = of_code.names, of_code.scope
+    tests = [scope.tests(places.manifest) for places in (before, changed_project)]
     nodes = {**before.manifest.nodes, **changed_project.manifest.nodes}
     reached = frozenset(one for one in scope.reached if nodes[one].resource_type in REFERENCED)
     after = replace(changed_project, name=AFTER, reached=reached)
@@ -336,6 +325,6 @@ def _fails(answer: str) -> bool:
 def _compared(engine: Engine, unique_id: str, before: Places, after: Places) -> TableReport:
     node = after.node(unique_id)
     old, new = (places.tables[places.node(unique_id).table] for places in (before, after))
-    change = compare_relations(engine.database, old, new, contracts.key(node, after.manifest))
+    change = table_diff(engine.database, old, new, contracts.key(node, after.manifest))
     columns = {name: replace(column, total=None) for name, column in change.columns.items()}
     return TableReport(node.name, replace(change, columns=columns))

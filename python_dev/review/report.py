@@ -29,7 +29,7 @@ EXIT_CODES = {"clean": 0, "look": 10, "breaking": 11, "undecided": 12}
 # What a comment of a pull request holds with ease.
 MARKDOWN_BYTES = 20_000
 LISTED = 30
-ACCEPT = "review-accept"
+ACCEPT = re.compile(r"^\s*review-accept:[ \t]*(.*?)\s*$", re.MULTILINE)
 ACCEPTED = re.compile(r"(\w+(?:\.\w+)?) rows<=(\d+(?:\.\d+)?)(%?) (\S.*)")
 
 
@@ -103,13 +103,12 @@ def acceptances(text: str) -> list[Acceptance]:
         UserError: such a line has another form.
     """
     accepted = []
-    for line in text.splitlines():
-        prefix, colon, entry = line.strip().partition(":")
-        if prefix != ACCEPT or not colon:
-            continue
-        match = ACCEPTED.fullmatch(entry.strip())
+    for entry in ACCEPT.findall(text):
+        match = ACCEPTED.fullmatch(entry)
         if not match:
-            raise UserError(f"'{line.strip()}' accepts nothing", f"Write {ACCEPT}: NODE[.COLUMN] rows<=N[%] REASON")
+            raise UserError(
+                f"'review-accept: {entry}' accepts nothing", "Write review-accept: NODE[.COLUMN] rows<=N[%] REASON"
+            )
         accepted.append(Acceptance(match[1], Decimal(match[2]), bool(match[3]), match[4]))
     return accepted
 
@@ -185,15 +184,14 @@ class Review:
     @property
     def verdict(self) -> str:
         """One of EXIT_CODES: what is breaking comes before what could not be decided."""
-        if any(finding.severity == "breaking" for finding in self.findings):
+        if self.severe("breaking"):
             return "breaking"
         if self.not_compared:
             return "undecided"
-        is_code_changed = bool(self.scope.changed or self.scope.added or self.scope.removed or self.scope.hooks)
+        is_code_changed = bool(self.scope.changed or self.scope.added or self.scope.removed)
         is_data_changed = any(not any(entry.covers(table) for entry in self.acceptances) for table in self.differing)
-        if self.tests or self.scope.hooks or any(finding.severity == "look" for finding in self.findings):
-            return "look"
-        return "look" if is_data_changed or (self.is_static and is_code_changed) else "clean"
+        is_other = self.tests or self.scope.hooks or self.severe("look") or is_data_changed
+        return "look" if is_other or (self.is_static and is_code_changed) else "clean"
 
     def listed(self, unique_ids: Iterable[str]) -> list[str]:
         """Return names of nodes."""

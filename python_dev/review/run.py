@@ -39,7 +39,6 @@ def review(
     project: Project,
     base: str,
     weeks: int,
-    is_static: bool,
     with_samples: bool = False,
     with_costs: bool = False,
     landed: Path | None = None,
@@ -48,10 +47,11 @@ def review(
     """Review the project's directory, uncommitted changes included, in comparison with its merge base with `base`.
 
     Of exported tables the newest `weeks` weeks are compared. Samples have no personal data, not even masked. Costs need
-    a build of both sides in full. A quick review reads the rows in `landed`, and neither needs settings nor does code
-    alone. `compiling` gives the project, if it is being compiled already. A change that does not compile is breaking.
-    Raises a UserError if the code before it cannot be compiled.
+    a build of both sides in full. A quick review reads the rows in `landed`; without settings too, code alone is
+    reviewed. `compiling` gives the project, if it is being compiled already. A change that does not compile is
+    breaking. Raises a UserError if the code before it cannot be compiled.
     """
+    is_static = settings is None and landed is None
     commit = _git(project, "merge-base", base, "HEAD").decode().strip()
     scratch = home() / "review"
     with locked("review"):
@@ -89,10 +89,9 @@ def review(
             of_code = _of_code(before, after, commit, project, is_static, former)
             of_code = replace(of_code, findings=[*of_code.findings, *_not_reviewed(project, commit)])
             if built:
-                tests = [of_code.scope.tests(one.manifest) for one in (before, after)]
-                return quick.review(of_code, *built, quick.Places(after.manifest, project.directory), tests)
+                return quick.review(of_code, *built, quick.Places(after.manifest, project.directory))
             has_work = any(of_code.scope.tests(one.manifest) for one in (before, after)) or of_code.scope.reached
-            if is_static or settings is None or not has_work:
+            if settings is None or not has_work:
                 return of_code
             projects = Project(old, project.env), project
             try:

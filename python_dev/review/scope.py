@@ -167,31 +167,20 @@ class _Difference:
         self.effective: set[str] = set()
         self.names = {name: jinja_names(macro.macro_sql) for name, macro in self.macros.items()}
         direct = {name for name, one in self.macros.items() if one.has_stand_in or self.names[name] & OF_THE_RUN}
-        self.of_the_run = {name for name in self.macros if direct & self.called(name)}
+        self.of_the_run = {name for name in self.macros if direct & called(self.macros, [name])}
         self.variables = {*differing(before.variables, after.variables)}
         self.declared = differing(_declared(before.manifest), _declared(after.manifest))
         self.of_dbt = {macro.name for name, macro in after.manifest.macros.items() if name not in self.macros}
-
-    def called(self, *unique_ids: str) -> set[str]:
-        """Return macros and all that they call, of the project."""
-        reached: set[str] = set()
-        waiting = [*unique_ids]
-        while waiting:
-            name = waiting.pop()
-            if name in self.macros and name not in reached:
-                reached.add(name)
-                waiting += self.macros[name].macros if self.macros[name].name != NOT_FOLLOWED else ()
-        return reached
 
     def of(self, old: Node, new: Node) -> str:
         """Return why a node is changed, '' if it is not."""
         words = jinja_names(old.raw_code) | jinja_names(new.raw_code)
         # dbt does not note what a node calls in a call block.
         named = (name for name, macro in self.macros.items() if macro.name in words)
-        calls = self.called(*old.macros, *new.macros, *named)
+        calls = called(self.macros, [*old.macros, *new.macros, *named])
         by_dbt = self._called_by_dbt(new.materialized)
         self.effective |= calls | by_dbt
-        at_run_time = self.called(*calls & self.of_the_run)
+        at_run_time = called(self.macros, calls & self.of_the_run)
         texts = [old.raw_code, new.raw_code, *(self.macros[name].macro_sql for name in calls)]
         variables = self.variables & {word for text in texts for word in re.findall(r"\w+", text)}
         is_text_same = is_same_template(old.raw_code, new.raw_code)
@@ -218,7 +207,19 @@ class _Difference:
         own = ("default__", "spark__", f"materialization_{materialized}_")
         replaced = {name for name in self.of_dbt if not name.startswith("materialization_")}
         roots = (name for name, one in self.macros.items() if one.name in replaced or one.name.startswith(own))
-        return self.called(*roots)
+        return called(self.macros, roots)
+
+
+def called(macros: Mapping[str, Macro], unique_ids: Iterable[str]) -> set[str]:
+    """Return the macros of some unique ids and all that they call, of those in `macros`."""
+    reached: set[str] = set()
+    waiting = [*unique_ids]
+    while waiting:
+        name = waiting.pop()
+        if name in macros and name not in reached:
+            reached.add(name)
+            waiting += macros[name].macros if macros[name].name != NOT_FOLLOWED else ()
+    return reached
 
 
 def _declared(manifest: DbtManifest) -> dict[str, object]:

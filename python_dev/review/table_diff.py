@@ -62,31 +62,64 @@ class TableChange:
         return not (self.added or self.removed or self.changed or self.missing)
 
 
-def compare_relations(database: duckdb.DuckDBPyConnection, before: str, after: str, key: Sequence[str]) -> TableChange:
-    """Compare two relations of DuckDB, in a database of its own that is detached in the end."""
-    cursor = database.cursor()
-    types = [_types(cursor, relation) for relation in (before, after)]
-    rows_before, rows_after = (one_row(cursor, f"select count(*) from {relation}")[0] for relation in (before, after))
-    common = [column for column in types[1] if column in types[0]]
-    change = TableChange(rows_before, rows_after, missing=missing(*types))
+def table_diff(
+    database: duckdb.DuckDBPyConnection,
+    before: str,
+    after: str,
+    key: Sequence[str],
+    sampled: Collection[str] = (),
+    rows: tuple[int, int] | None = None,
+) -> TableChange:
+    """Compare two relations of DuckDB by their qualified names, in an attached database that is detached in the end.
+
+    Samples have the columns of `sampled` alone. `rows` are the rows of both states, if equal ones are left out here.
+    """
+    cursor, relations = database.cursor(), (before, after)
+    types = [column_types(cursor, relation) for relation in relations]
+    rows_before, rows_after = rows or (one_row(cursor, f"select count(*) from {one}")[0] for one in relations)
+    columns = [column for column in types[1] if column in types[0]]
+    of_one_side = (types[0].items() - types[1].items(), types[1].items() - types[0].items())
+    missing = {
+        side: sorted(f"{column} ({kind})" for column, kind in of_side)
+        for side, of_side in zip(SIDES, of_one_side, strict=True)
+        if of_side
+    }
     cursor.execute("attach ':memory:' as comparison; use comparison")
     try:
-        for side, relation, of_side in zip(SIDES, (before, after), types, strict=True):
-            cells = hashed(common, {column for column in common if "(" in of_side[column] or "[" in of_side[column]})
-            cursor.execute(f"create view {side} as select {cells} from {relation}")
-        return differences(cursor, change, common, key, ())
+        for side, relation, of_side in zip(SIDES, relations, types, strict=True):
+            # Equal hashes of NULL and an empty list have different texts.
+            texts = [f"cast({name(column)} as varchar)" for column in columns if is_nested(of_side[column])]
+            cells = ", ".join(map(name, columns))
+            row_hash = f"hash({', '.join([cells, *texts])})"
+            cursor.execute(f"create view {side} as select {cells}, {row_hash} as row_hash from {relation}")
+        change = TableChange(rows_before, rows_after, missing=missing)
+        of_columns = {column: (types[0][column], types[1][column]) for column in columns}
+        return _differences(cursor, change, of_columns, key, sampled)
     finally:
         cursor.execute("use memory; detach comparison")
 
 
-def differences(
+def column_types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+    """Return the types of the columns of a relation, by name."""
+    return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
+
+
+def is_nested(kind: str) -> bool:
+    """Return whether a type of DuckDB is a list, map or struct."""
+    return kind.startswith(("STRUCT", "MAP")) or kind.endswith("]")
+
+
+def _differences(
     database: duckdb.DuckDBPyConnection,
     change: TableChange,
-    columns: Sequence[str],
+    columns: Mapping[str, tuple[str, str]],
     key: Sequence[str],
     sampled: Collection[str],
 ) -> TableChange:
-    """Complete a change with what differs of the rows `before` and `after`, which have a hash of the `columns`."""
+    """Complete a change with what differs of the rows `before` and `after`, which have a hash of the `columns`.
+
+    Columns have their types on both sides.
+    """
     database.execute(
         "create table unpaired as select row_hash from (select row_hash, 1 as rows from after"
         " union all select row_hash, -1 from before) group by row_hash having sum(rows) <> 0"
@@ -107,8 +140,7 @@ def differences(
     same_key = " and ".join(
         f"before_left.{name(column)} is not distinct from after_left.{name(column)}" for column in key
     )
-    types = [_types(database, f"{side}_left") for side in SIDES]
-    is_other = {column: _is_other(column, *(side[column] for side in types)) for column in columns if column not in key}
+    is_other = {column: _is_other(column, *types) for column, types in columns.items() if column not in key}
     figures = [f"count(*) filter ({' or '.join(is_other.values()) or 'false'})"]
     figures += [f"count(*) filter ({condition})" for condition in is_other.values()]
     changed, *by_column = one_row(
@@ -124,19 +156,6 @@ def differences(
     return replace(change, added=added, removed=removed, changed=changed, columns=totals, samples=samples)
 
 
-def hashed(columns: Sequence[str], nested: Collection[str]) -> str:
-    """Return a list of columns, with the hash of all their cells."""
-    # Equal hashes of NULL and an empty list have different texts.
-    cells = [*map(name, columns), *(f"cast({name(column)} as varchar)" for column in columns if column in nested)]
-    return f"{', '.join(map(name, columns))}, hash({', '.join(cells)}) as row_hash"
-
-
-def missing(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, list[str]]:
-    """Return the columns and types of one side alone, by side."""
-    of_one_side = zip(SIDES, (before.items() - after.items(), after.items() - before.items()), strict=True)
-    return {side: sorted(f"{name} ({type})" for name, type in columns) for side, columns in of_one_side if columns}
-
-
 def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequence[str]) -> list[Sample]:
     """Return cells of some rows in which one of the columns differs, as text."""
     if not columns:
@@ -149,15 +168,12 @@ def _samples(database: duckdb.DuckDBPyConnection, same_key: str, columns: Sequen
     return [dict(zip(columns, zip(row[::2], row[1::2], strict=True), strict=True)) for row in sample]
 
 
-def _types(database: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    return dict(database.execute(f"select column_name, column_type from (describe {relation})").fetchall())
-
-
-def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict[str, ColumnDifference]:
+def _totals(database: duckdb.DuckDBPyConnection, columns: Mapping[str, tuple[str, str]]) -> dict[str, ColumnDifference]:
     """Return NULLs, distinct values and sums, after minus before; sums of numbers that are exact on both sides."""
-    types, figures = [_types(database, f"{side}_left") for side in SIDES], []
-    for column in columns:
-        cell, is_exact = name(column), all(_is_exact(of_side[column]) for of_side in types)
+    figures = []
+    for column, types in columns.items():
+        cell = name(column)
+        is_exact = all(kind.startswith("DECIMAL") or kind in ("INTEGER", "BIGINT") for kind in types)
         figures += [f"count(*) - count({cell})", f"count(distinct {cell})"]
         figures += [f"coalesce(sum({cell}), 0)" if is_exact else "null"]
     before, after = (one_row(database, f"select {', '.join(figures)} from {side}_left") for side in SIDES)
@@ -166,10 +182,6 @@ def _totals(database: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> dict
         column: ColumnDifference(0, nulls, distinct, None if total is None else str(total))
         for column, nulls, distinct, total in zip(columns, changes, changes, changes, strict=True)
     }
-
-
-def _is_exact(type_name: str) -> bool:
-    return type_name.startswith("DECIMAL") or type_name in ("INTEGER", "BIGINT")
 
 
 def _is_other(column: str, before: str, after: str) -> str:

@@ -23,6 +23,7 @@ from python_export.datasets.dictionary import of_model
 from python_export.publishing.directory import Directory
 from python_export.publishing.target import Target
 from tests.support.hostile_rows import draft
+from tests.support.reviewed import with_nodes
 from tests.support.versions import publish_file
 
 HOSTILE = "<script>alert('x')</script> & \"y\""
@@ -118,8 +119,7 @@ def test_each_table_has_a_question(html_page: str) -> None:
 @pytest.mark.parametrize("sql", ["select * from somewhere.unknown", None])
 def test_a_model_that_cannot_be_followed_has_no_origin(compiled_project: DbtManifest, sql: str | None) -> None:
     trades = compiled_project.named("fct_trades")
-    broken = replace(trades, compiled_code=sql)
-    damaged = replace(compiled_project, nodes={**compiled_project.nodes, trades.unique_id: broken})
+    damaged = with_nodes(compiled_project, replace(trades, compiled_code=sql))
     assert "Unknown: its SQL cannot be followed" in row(page("Shop", damaged, None, None), "fct_trades", "side")
 
 
@@ -133,12 +133,8 @@ def test_hostile_text_is_escaped(compiled_project: DbtManifest) -> None:
     columns = {**trades.columns, "side": replace(trades.columns["side"], description=HOSTILE)}
     hostile = replace(trades, description=f"One row per {HOSTILE}", columns=columns)
     [analysis] = [node for node in compiled_project.nodes.values() if node.name == "brand_sales"]
-    nodes = {
-        **compiled_project.nodes,
-        trades.unique_id: hostile,
-        analysis.unique_id: replace(analysis, description=HOSTILE, compiled_code=HOSTILE),
-    }
-    html_page = page(HOSTILE, replace(compiled_project, nodes=nodes), None, None)
+    changed = with_nodes(compiled_project, hostile, replace(analysis, description=HOSTILE, compiled_code=HOSTILE))
+    html_page = page(HOSTILE, changed, None, None)
     assert "alert(" in html_page
     assert "<script>alert" not in html_page
 

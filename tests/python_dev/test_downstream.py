@@ -15,6 +15,7 @@ from python_dev import downstream
 from python_dev.downstream import BREAKING, LOOK, Reach, reaches
 from python_ingest.cli import ingest
 from python_ingest.landing.schema_plan import SchemaChange
+from tests.support.reviewed import with_nodes
 from tests.support.topic_fixture import record
 
 ORDERS, STORE_ORDERS = "bronze.shiftleft_public_orders", "bronze.pizza_orders"
@@ -68,11 +69,8 @@ def test_a_field_of_a_list_is_followed_to_its_columns(compiled_project: DbtManif
 
 def test_what_cannot_be_followed_counts_as_reached(compiled_project: DbtManifest) -> None:
     fct_orders = compiled_project.named("fct_orders")
-    nodes = {
-        **compiled_project.nodes,
-        fct_orders.unique_id: replace(fct_orders, compiled_code="select * from pivot(x)"),
-    }
-    assert "fct_orders" in only(replace(compiled_project, nodes=nodes), added={"coupon": "string"}).rows
+    broken = with_nodes(compiled_project, replace(fct_orders, compiled_code="select * from pivot(x)"))
+    assert "fct_orders" in only(broken, added={"coupon": "string"}).rows
 
 
 def test_a_table_of_no_source_is_refused(compiled_project: DbtManifest) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from python_common.config.environment import PROJECT_ROOT, read_env_file
-from python_common.config.settings import Settings, from_environment
+from python_common.config.environment import PROJECT_ROOT
+from python_common.config.settings import Settings
 from python_common.spark import thrift
 from python_dev.stack.temporary import running
 from python_jobs import fork
@@ -68,14 +68,10 @@ def forked(production: Settings) -> Iterator[Fork]:
         fork.drop(production, "mine")
 
 
-def settings_of(one: Fork) -> Settings:
-    return from_environment(read_env_file(one.env_file))
-
-
 def test_a_random_statement_in_a_fork_changes_production(production: Settings, forked: Fork) -> None:
     before = contents(production)
     rng = random.Random(0)
-    with thrift.connect(settings_of(forked)) as cursor:
+    with thrift.connect(forked.settings) as cursor:
         for step in range(50):
             thrift.rows(cursor, rng.choice(STATEMENTS).format(n=rng.randrange(60), step=step))
         for statement in REFUSED:
@@ -95,7 +91,7 @@ def test_the_query_of_the_page_counts_what_differs(forked: Fork) -> None:
     [query] = re.findall(r"```sql\n(.*?)```", (PROJECT_ROOT / "docs" / "fork.md").read_text(), re.DOTALL)
     names = {"marts.fct_order_lines": "shop.orders", "order_line_key": "id", "line_amount": "name"}
     query = re.sub("|".join(names), lambda match: names[match[0]], query)
-    with thrift.connect(settings_of(forked)) as cursor:
+    with thrift.connect(forked.settings) as cursor:
         assert thrift.rows(cursor, query) == [(0,)]
         thrift.rows(cursor, "update shop.orders set name = 'changed' where id in (1, 2)")
         thrift.rows(cursor, "insert into shop.orders values (1000, 'new')")

@@ -11,6 +11,7 @@ from python_dbt.pii.flows import RESTRICTED, STAGING
 from python_dbt.pii.masks import AS_IS
 from python_dev.review import contracts
 from python_dev.review.contracts import findings, impersonal_columns, key
+from tests.support.reviewed import with_nodes
 
 EXPORT = "exp_weekly__product_sales"
 ORDER_ID = f"{EXPORT}.order_id"
@@ -24,11 +25,6 @@ WEAKER = {"person_name": "postal_code"}
 
 def entries(before, after):
     return [(finding.severity, finding.object, finding.message) for finding in findings(before, after)]
-
-
-def changed(manifest, *nodes):
-    """The manifest with other nodes in the place of those of their names."""
-    return replace(manifest, nodes={**manifest.nodes, **{node.unique_id: node for node in nodes}})
 
 
 def of_node(side, name, **fields):
@@ -180,7 +176,7 @@ def with_classes(manifest, change):
         for node in manifest.models
         if node.schema == STAGING
     ]
-    return changed(manifest, *nodes)
+    return with_nodes(manifest, *nodes)
 
 
 def without_masks(manifest):
@@ -196,7 +192,7 @@ def without_masks(manifest):
         for node in manifest.models
         if node.schema == "masked"
     ]
-    return changed(manifest, *nodes)
+    return with_nodes(manifest, *nodes)
 
 
 def masked_columns(manifest):
@@ -263,7 +259,7 @@ def test_a_class_that_reaches_another_column_is_listed(side):
         if part.alias_or_name == "customer_name_masked"
     ]
     projection.replace(exp.alias_(exp.column("brand"), "customer_name_masked"))
-    after = changed(before, replace(export, compiled_code=tree.sql("spark")))
+    after = with_nodes(before, replace(export, compiled_code=tree.sql("spark")))
     column = f"{EXPORT}.customer_name_masked"
     assert ("note", column, "person_name no longer reaches it, masked as initials") in entries(before, after)
     assert ("look", column, "person_name reaches it, masked as initials") in entries(after, before)
@@ -313,7 +309,7 @@ def test_a_union_of_distinct_rows_is_no_other_path_of_a_person(side, name):
     node = side.manifest.named(name)
     assert "union all" in node.compiled_code
     other = replace(node, compiled_code=node.compiled_code.replace("union all", "union"))
-    assert entries(side.manifest, changed(side.manifest, other)) == []
+    assert entries(side.manifest, with_nodes(side.manifest, other)) == []
 
 
 def test_an_added_test_and_another_description_are_notes(side):
@@ -339,8 +335,8 @@ def test_a_column_that_one_side_lacks_is_in_samples(side):
     fewer = replace(node, compiled_code=node.compiled_code.replace("orders.order_status,", "", 1))
     assert fewer.compiled_code != node.compiled_code
     for sides in (
-        (changed(side.manifest, fewer), side.manifest),
-        (side.manifest, changed(side.manifest, fewer)),
+        (with_nodes(side.manifest, fewer), side.manifest),
+        (side.manifest, with_nodes(side.manifest, fewer)),
     ):
         assert "order_status" in impersonal_columns(*sides)["fct_orders"]
 

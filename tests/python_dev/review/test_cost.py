@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from python_dev.review import cost
-from python_dev.review.cost import Cost, Plan
+from python_dev.review.cost import Cost, QueryPlan
 
 pytestmark = pytest.mark.unit
 
@@ -67,12 +67,14 @@ def test_tasks_count_for_the_node_that_their_statement_names(tmp_path: Path) -> 
 
 def test_a_plan_is_not_what_spark_answers() -> None:
     answer = {"operators": {"Exchange": 2}, "filters": {"marts.a": ["s.at", "week"], "marts.b": []}}
-    assert cost.plan(json.dumps(answer)) == Plan(Counter(Exchange=2), {"marts.a": {"week", "s.at"}, "marts.b": set()})
+    assert cost.plan(json.dumps(answer)) == QueryPlan(
+        Counter(Exchange=2), {"marts.a": {"week", "s.at"}, "marts.b": set()}
+    )
     assert cost.plan("{}") is None
 
 
-def plan(filters: str = "week", **operators: int) -> Plan:
-    return Plan(Counter({"SortMergeJoin": 1, "Exchange": 2, **operators}), {"marts.a": {*filters.split()}})
+def plan(filters: str = "week", **operators: int) -> QueryPlan:
+    return QueryPlan(Counter({"SortMergeJoin": 1, "Exchange": 2, **operators}), {"marts.a": {*filters.split()}})
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def plan(filters: str = "week", **operators: int) -> Plan:
         (plan(Exchange=3), ["a shuffle is new (2 to 3)"]),
     ],
 )
-def test_a_plan_is_worse_by_joins_filters_and_shuffles(after: Plan, reasons: list[str]) -> None:
+def test_a_plan_is_worse_by_joins_filters_and_shuffles(after: QueryPlan, reasons: list[str]) -> None:
     assert [*plan().worse(after)] == reasons
 
 

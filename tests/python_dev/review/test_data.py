@@ -183,7 +183,7 @@ def test_files_are_read_by_the_ids_of_columns(catalog, tmp_path):
     with made.update_schema() as change:
         change.add_column("share", DoubleType()).rename_column("price", "amount")
     diff = compare(before, made, KEY, tmp_path)
-    assert (diff.missing, diff.changed) == ({"after": ["portion (double)"]}, 10)
+    assert (diff.missing, diff.changed) == ({"after": ["portion (DOUBLE)"]}, 10)
     assert (diff.columns["share"], diff.columns["amount"]) == (
         ColumnDifference(10, 10, -1),
         ColumnDifference(0, 0, 0, "0.00"),
@@ -194,7 +194,7 @@ def test_values_of_a_widened_column_are_equal(catalog, tmp_path):
     wider = SCHEMA.set(2, pa.field("amount", pa.decimal128(28, 4)))
     diff = compare(table(catalog, ROWS), table(catalog, ROWS, wider), KEY, tmp_path)
     assert (diff.added, diff.removed, diff.changed) == (0, 0, 0)
-    types = {"before": ["amount (decimal128(12, 2))"], "after": ["amount (decimal128(28, 4))"]}
+    types = {"before": ["amount (DECIMAL(12,2))"], "after": ["amount (DECIMAL(28,4))"]}
     assert (diff.missing, diff.is_equal) == (types, False)
 
 
@@ -214,9 +214,3 @@ def test_a_column_that_became_a_text_is_compared_as_text(catalog, tmp_path):
     after = [row | {"part": "0"} for row in ROWS[1:]] + [ROWS[0] | {"part": "one"}]
     diff = compare(table(catalog, ROWS), table(catalog, after, text), ("key",), tmp_path)
     assert (diff.changed, diff.columns["part"]) == (1, ColumnDifference(1, 0, 1, None))
-
-
-def test_only_the_rows_of_a_condition_are_compared(catalog, tmp_path):
-    after = [row | {"amount": Decimal(99)} if row["key"] != "k1" else row for row in ROWS]
-    diff = compare(table(catalog, ROWS), table(catalog, after), KEY, tmp_path, ("key", "k1"))
-    assert diff.is_equal

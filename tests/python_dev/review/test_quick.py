@@ -42,16 +42,8 @@ def data_test(name: str, sql: str, *parents: str, **more: object) -> Node:
 def unit_test(given: list[dict[str, object]], expected: list[dict[str, object]], **more: object) -> Node:
     """Return a unit test of `sold`."""
     inputs = [{"input": "ref('staged')", "rows": given}]
-    return Node(
-        "unit_test.p.sold.adds",
-        "unit_test",
-        "adds",
-        "",
-        parents=["model.p.sold"],
-        given=inputs,
-        expect={"rows": expected},
-        **more,
-    )
+    name = {"unique_id": "unit_test.p.sold.adds", "resource_type": "unit_test", "name": "adds", "schema": ""}
+    return Node(**name, parents=["model.p.sold"], given=inputs, expect={"rows": expected}, **more)
 
 
 def project(*tests: Node, **sql: str) -> DbtManifest:
@@ -73,63 +65,62 @@ def project(*tests: Node, **sql: str) -> DbtManifest:
 
 
 def review(before: DbtManifest, after: DbtManifest) -> QuickReview:
-    """Review a change, with all tests of both sides."""
+    """Review a change."""
     compared = scope.compare(Side(before, {}), Side(after, {}))
     nodes = {**before.nodes, **after.nodes, **before.unit_tests, **after.unit_tests}
     names = {unique_id: node.name for unique_id, node in nodes.items()}
     of_code = Review("base", "change", False, compared, [], names, [], [])
-    tests = [
-        [*(one for one in side.nodes.values() if one.resource_type == "test"), *side.unit_tests.values()]
-        for side in (before, after)
-    ]
-    return quick.review(of_code, *quick.build(before, Path(), Path()), quick.Places(after, Path()), tests)
+    return quick.review(of_code, *quick.build(before, Path(), Path()), quick.Places(after, Path()))
+
+
+def changed(old: str, new: str, *tests: Node) -> QuickReview:
+    """Review another text in the SQL of `sold`, with the same tests before and after it."""
+    assert old in SOLD
+    return review(project(*tests), project(*tests, sold=SOLD.replace(old, new)))
 
 
 def messages(result: Review, severity: str) -> dict[str, str]:
     return {one.object: one.message for one in result.findings if one.severity == severity}
 
 
-def test_a_change_without_effect_is_never_clean() -> None:
-    result = review(project(), project(sold=SOLD.replace("> 1", "> 1.20")))
-    assert result.verdict == "nothing found in 2 models and 0 tests; run the full review before merging"
-    assert report.markdown(result).splitlines()[1] == f"# Review: {result.verdict}"
+MANY = data_test("many", "select * from marts.counted where sales < 2", "counted")
+ADDS = unit_test(
+    [{"id": 1, "amount": 1.1}, {"id": 1, "amount": 2}, {"id": 2, "amount": 0.2}], [{"id": 1, "amount": 3.1}]
+)
+
+
+@pytest.mark.parametrize(
+    ("limit", "tests", "verdict", "answers"),
+    [
+        ("1.20", [], "nothing found in 2 models and 0 tests; run the full review before merging", {}),
+        ("1.05", [ADDS], "nothing found in 2 models and 1 tests; run the full review before merging", {}),
+        ("2", [], "look", {}),
+        ("2", [MANY], "breaking", {"many": ("pass", "fail 1")}),
+        ("2", [replace(MANY, config={"severity": "warn"})], "look", {"many": ("pass", "warn 1")}),
+        ("1.50", [ADDS], "breaking", {"adds": ("pass", "fail 2")}),
+    ],
+)
+def test_the_verdict_is_never_clean_and_shows_other_answers(
+    limit: str, tests: list[Node], verdict: str, answers: dict[str, tuple[str, str]]
+) -> None:
+    result = changed("amount > 1", f"amount > {limit}", *tests)
+    assert (result.verdict, result.tests) == (verdict, answers)
+    assert report.markdown(result).splitlines()[1] == f"# Review: {verdict}"
     assert [table.node for table in result.tables] == ["counted", "sold"]
 
 
 def test_rows_that_differ_are_counted_where_they_are_read() -> None:
-    result = review(project(), project(sold=SOLD.replace("> 1", "> 2")))
-    assert result.verdict == "look"
-    assert {table.node: (table.change.rows_before, table.change.rows_after) for table in result.differing} == {
-        "sold": (2, 1),
-        "counted": (1, 1),
+    rows = {
+        table.node: (table.change.rows_before, table.change.rows_after) for table in changed("> 1", "> 2").differing
     }
-
-
-def test_a_test_with_another_answer_is_named() -> None:
-    many = data_test("many", "select * from marts.counted where sales < 2", "counted")
-    result = review(project(many), project(many, sold=SOLD.replace("> 1", "> 2")))
-    assert (result.verdict, result.tests) == ("breaking", {"many": ("pass", "fail 1")})
-    warned = replace(many, config={"severity": "warn"})
-    result = review(project(warned), project(warned, sold=SOLD.replace("> 1", "> 2")))
-    assert (result.verdict, result.tests) == ("look", {"many": ("pass", "warn 1")})
-
-
-def test_a_unit_test_that_fails_is_breaking() -> None:
-    adds = unit_test(
-        [{"id": 1, "amount": 1.1}, {"id": 1, "amount": 2}, {"id": 2, "amount": 0.2}], [{"id": 1, "amount": 3.1}]
-    )
-    after = project(adds, sold=SOLD.replace("amount > 1", "amount > 1.50"))
-    result = review(project(adds), after)
-    assert (result.verdict, result.tests) == ("breaking", {"adds": ("pass", "fail 2")})
-    assert review(project(adds), project(adds, sold=SOLD.replace("> 1", "> 1.05"))).tested == 1
+    assert rows == {"sold": (2, 1), "counted": (1, 1)}
 
 
 def test_a_unit_test_with_another_context_needs_spark() -> None:
-    changed = SOLD.replace("> 1", "> 1.20")
     overridden = unit_test([{"id": 1, "amount": 3}], [{"id": 1}], overrides={"vars": {"week": "2026-W01"}})
-    result = review(project(overridden), project(overridden, sold=changed))
+    result = changed("> 1", "> 1.20", overridden)
     assert messages(result, "note") == {"adds": "needs Spark: it overrides variables or macros"}
-    before, after = (project(unit_test([], []), sold=sql) for sql in (SOLD, changed))
+    before, after = (project(unit_test([], []), sold=sql) for sql in (SOLD, SOLD.replace("> 1", "> 1.20")))
     for side in (before, after):
         side.macros["macro.p.masked"] = Macro("masked", "p", "{% if model.resource_type == 'unit_test' %}")
         side.nodes["model.p.sold"].macros.append("macro.p.masked")
@@ -163,7 +154,7 @@ def test_what_only_an_increment_reads_is_undecided() -> None:
     ],
 )
 def test_sql_that_duckdb_does_not_run_is_undecided(old: str, new: str, reason: str) -> None:
-    result = review(project(), project(sold=SOLD.replace(old, new)))
+    result = changed(old, new)
     assert (result.verdict, report.EXIT_CODES[result.verdict], [*result.not_compared]) == ("undecided", 12, ["sold"])
     assert result.not_compared["sold"].startswith(f"needs Spark: {reason}")
     assert messages(result, "note")["counted"].startswith("needs Spark: ")
@@ -178,10 +169,8 @@ def test_sql_that_begins_to_fail_is_breaking_but_new_sql_not() -> None:
 
 
 def test_a_column_of_another_type_is_found() -> None:
-    result = review(project(), project(sold=SOLD.replace("select id", "select cast(id as int) as id")))
-    assert [table.change.missing for table in result.differing] == [
-        {"before": ["id (BIGINT)"], "after": ["id (INTEGER)"]}
-    ]
+    [table] = changed("select id", "select cast(id as int) as id").differing
+    assert table.change.missing == {"before": ["id (BIGINT)"], "after": ["id (INTEGER)"]}
 
 
 def test_what_fails_on_both_sides_is_never_green() -> None:
@@ -220,8 +209,7 @@ def test_against_nothing_all_is_tested_and_named(tmp_path: Path) -> None:
 
 def test_a_table_that_was_not_landed_needs_spark(sample: Path) -> None:
     (sample / "bronze.sales.parquet").unlink()
-    result = review(project(), project(sold=SOLD.replace("> 1", "> 2")))
-    assert result.not_compared == {"sold": "needs Spark: made of sales"}
+    assert changed("> 1", "> 2").not_compared == {"sold": "needs Spark: made of sales"}
 
 
 def test_a_seed_is_read_as_declared(tmp_path: Path) -> None:

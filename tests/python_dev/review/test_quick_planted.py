@@ -13,6 +13,7 @@ from python_dev.review.report import Review
 from python_dev.stack.sample_data import produced_log
 from tests.support.lake import SIZE
 from tests.support.landed import land_log
+from tests.support.reviewed import with_nodes
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +52,11 @@ def test_quick_names_a_planted_change(
     node = manifest.named(model)
     sql = (node.compiled_code or "").replace(old, new)
     assert sql != node.compiled_code
-    changed = replace(
-        manifest, nodes={**manifest.nodes, node.unique_id: replace(node, raw_code=sql, compiled_code=sql)}
-    )
+    changed = with_nodes(manifest, replace(node, raw_code=sql, compiled_code=sql))
     compared = scope.compare(scope.Side(manifest, {}), scope.Side(changed, {}))
     names = {name: one.name for name, one in {**manifest.nodes, **manifest.unit_tests}.items()}
     of_code = Review("base", "change", False, compared, [], names, {})
-    tests = [
-        one for one in manifest.nodes.values() if one.resource_type == "test" and compared.reached & {*one.parents}
-    ]
-    result = quick.review(
-        of_code, *quick.build(manifest, PROJECT_ROOT, landed), Places(changed, PROJECT_ROOT), [tests, tests]
-    )
+    built = quick.build(manifest, PROJECT_ROOT, landed)
+    result = quick.review(of_code, *built, Places(changed, PROJECT_ROOT))
     found = [*result.tests, *(table.node for table in result.differing)]
     assert [name for name in found if name.startswith(named)]

@@ -3,47 +3,46 @@
 Those that a manifest shows are in test_contracts.py, those of code in test_scope.py.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from python_common.config.environment import PROJECT_ROOT
-from python_dbt.compile import compiled_manifest
 from python_dbt.project import Project
 from python_dev.review import run as job
 from python_dev.review import scope
 from python_dev.review.report import Review
-from tests.support.small_project import copy_project
+from tests.support.reviewed import edited_project
 
 MARTS, MASKED = "models/marts", "models/intermediate/masked"
 # Files by what is replaced in them, severities or reasons of the scope, and lines. No change here hides another one.
 PLANTED = {
     "raw column": (
-        [
-            (
-                f"{MASKED}/int_customers_masked.sql",
-                "{{ masked('stg_shop__customers', 'email', as='pseudonym') }} as",
-                "lower(email) as",
-            )
-        ],
+        (
+            f"{MASKED}/int_customers_masked.sql",
+            "{{ masked('stg_shop__customers', 'email', as='pseudonym') }} as",
+            "lower(email) as",
+        ),
         "breaking",
         "personal data: dim_customers: stg_shop__customers.email (email) reaches email_pseudonym without a mask",
     ),
     "model added": (
-        [(f"{MARTS}/fct_sides.sql", "", "select side, count(*) as trades from {{ ref('fct_trades') }} group by side")],
+        (f"{MARTS}/fct_sides.sql", "", "select side, count(*) as trades from {{ ref('fct_trades') }} group by side"),
         "look",
         "fct_sides: model added",
     ),
     "test weaker": (
-        [(f"{MARTS}/dim_customers.yml", "          - unique\n", "          - unique: {config: {severity: warn}}\n")],
+        (f"{MARTS}/dim_customers.yml", "          - unique\n", "          - unique: {config: {severity: warn}}\n"),
         "look",
         "unique_dim_customers_customer_id: test changed: config severity ERROR becomes warn",
     ),
     "unit test": (
-        [("models/staging/shop/stg_shop__customers.yml", "segment: New,", "segment: Old,")],
+        ("models/staging/shop/stg_shop__customers.yml", "segment: New,", "segment: Old,"),
         "look",
         "test_stg_shop__customers__text_is_trimmed_but_for_keys_and_persons: unit test changed",
     ),
     "snapshot": (
-        [("snapshots/weekly_figures_history.yml", "check_cols: all", "check_cols: [total_rows]")],
+        ("snapshots/weekly_figures_history.yml", "check_cols: all", "check_cols: [total_rows]"),
         "weekly_figures_history",
         "config check_cols all becomes ['total_rows']",
     ),
@@ -54,22 +53,11 @@ SEVERITIES = ("breaking", "look", "note")
 @pytest.fixture(scope="module")
 def reviewed(side: scope.Side, tmp_path_factory: pytest.TempPathFactory) -> Review:
     """All changes at once, compiled once."""
-    directory = tmp_path_factory.mktemp("project")
-    copy_project(directory)
-    for edits, _, _ in PLANTED.values():
-        for file, old, new in edits:
-            path = directory / file
-            text = path.read_text() if old else ""
-            assert old in text, file
-            path.write_text(text.replace(old, new, 1))
-    after = scope.side(compiled_manifest(directory), directory)
-    before = scope.Side(side.manifest, side.variables, {**side.settings, **without_files(after)})
+    after = edited_project(tmp_path_factory.mktemp("project"), [edit for edit, _, _ in PLANTED.values()])
+    # The copy lacks these files.
+    settings = {name: after.settings.get(name) for name in scope.SETTINGS}
+    before = replace(side, settings={**side.settings, **settings})
     return job._of_code(before, after, "base", Project(PROJECT_ROOT, {}), is_static=True)
-
-
-def without_files(after: scope.Side) -> dict[str, object]:
-    """The settings that a copy of the project lacks."""
-    return {name: after.settings.get(name) for name in scope.SETTINGS}
 
 
 @pytest.mark.parametrize("name", PLANTED)

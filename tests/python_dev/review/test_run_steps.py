@@ -21,7 +21,7 @@ from python_dev.commands import review as command
 from python_dev.review import build, scope
 from python_dev.review import run as job
 from python_dev.review.contracts import Finding
-from python_dev.review.cost import Cost, Plan
+from python_dev.review.cost import Cost, QueryPlan
 from python_dev.review.quick import QuickReview
 from python_dev.review.report import Review, TableReport
 from python_dev.review.table_diff import TableChange
@@ -54,15 +54,6 @@ def test_settings_that_decide_on_all_nodes_are_to_be_looked_at(
         of_code = job._of_code(one, other, "abc", Project(tmp_path, {}), is_static=True)
         assert ([(finding.severity, finding.object) for finding in of_code.findings]) == [("look", name)]
     assert job._of_code(after, after, "abc", Project(tmp_path, {}), is_static=True).verdict == "clean"
-
-
-def test_a_variable_that_a_hook_alone_reads_changes_the_hook() -> None:
-    hook = Node("operation.shop.end", "operation", "end", "", raw_code="{{ clean(var('days')) }}")
-    sides = [scope.Side(DbtManifest({hook.unique_id: hook}), {"days": days}) for days in (1, 2)]
-    assert (scope.compare(*sides).hooks, scope.compare(sides[0], sides[0]).hooks) == (
-        ["end: {{ clean(var('days')) }}, by its macros or variables"],
-        [],
-    )
 
 
 HISTORY = Node("snapshot.shop.history", "snapshot", "history", "marts", materialized="snapshot")
@@ -103,7 +94,7 @@ def test_another_layout_is_named_though_no_row_changes(config: dict[str, object]
 
 
 def test_plans_of_both_sides_and_costs_are_compared() -> None:
-    plans = [{SALES.unique_id: Plan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
+    plans = [{SALES.unique_id: QueryPlan(Counter(Exchange=shuffles), {})} for shuffles in (0, 1)]
     costs = {SALES.unique_id: (Cost(cpu_ns=1), Cost(cpu_ns=9_000_000_000))}
     for before, after, of_nodes, expected in (
         (*plans, {}, ["a shuffle is new"]),
@@ -153,14 +144,14 @@ def test_changed_files_that_no_review_reads_are_not_named(repository: Project) -
 
 @pytest.mark.parametrize("is_repository", [True, False])
 def test_an_unknown_base_is_refused_before_compiling(
-    is_repository: bool, offline_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_repository: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No repository above the directory counts.
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     if is_repository:
         git(tmp_path, "init", "--quiet")
     with pytest.raises(UserError, match=r"git merge-base failed .*Give a branch, tag or commit that git knows"):
-        job.review(offline_settings, Project(tmp_path, {}), "no-such-branch", 4, is_static=True)
+        job.review(None, Project(tmp_path, {}), "no-such-branch", 4)
     assert [path.name for path in tmp_path.iterdir() if path.name != ".git"] == []
 
 
@@ -170,7 +161,7 @@ def test_a_review_waits_for_another_one_of_its_home(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setattr(lock, "WAIT_SECONDS", 1.0)
     with locked("review"), pytest.raises(DeadlineError, match="Another review has not ended within 1 s"):
-        job.review(None, repository, "HEAD", 4, is_static=True)
+        job.review(None, repository, "HEAD", 4)
 
 
 def test_what_a_killed_review_left_is_deleted(
@@ -182,7 +173,7 @@ def test_what_a_killed_review_left_is_deleted(
     load_catalog(settings, create=True)
     (tmp_path / "forks" / "review" / "rows").mkdir(parents=True)
     for _ in range(2):
-        killed_at("review", "while it compiles", job.review, settings, repository, "HEAD", 4, False)
+        killed_at("review", "while it compiles", job.review, settings, repository, "HEAD", 4)
         assert [path.name for path in tmp_path.glob("review/*/*")] == ["dbt_project.yml"]
     assert [*tmp_path.glob("forks/*")] == []
 
@@ -191,7 +182,7 @@ def test_what_a_killed_review_left_is_deleted(
 
     monkeypatch.setattr(job, "compiled_manifest", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        job.review(settings, repository, "HEAD", 4, is_static=False)
+        job.review(settings, repository, "HEAD", 4)
     assert [*(tmp_path / "review").iterdir()] == []
 
 

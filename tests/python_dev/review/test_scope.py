@@ -2,20 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from python_dbt.compile import compiled_manifest
 from python_dbt.manifest import DbtManifest, Node
 from python_dev.review import scope
-from tests.support.small_project import copy_project
-
-
-def edited(directory, *edits):
-    """Compile a copy of the project in which texts of files are replaced."""
-    copy_project(directory)
-    for file, old, new in edits:
-        text = (directory / file).read_text()
-        assert old in text, file
-        (directory / file).write_text(text.replace(old, new))
-    return scope.side(compiled_manifest(directory), directory)
+from tests.support.reviewed import edited_project, with_nodes
 
 
 def names(unique_ids):
@@ -27,20 +16,19 @@ def test_nothing_is_changed_without_a_change(side):
 
 
 def test_each_kind_of_change_is_found_and_format_is_none(side, tmp_path):
-    after = edited(
-        tmp_path,
+    edits = (
         ("models/marts/dim_products.sql", "order_items as (\n", "-- of both channels\norder_items   AS (\n"),
         ("models/marts/fct_product_sales.sql", "with affected as (", "with\naffected   as ( -- changed"),
         ("models/marts/fct_trades.yml", "description: >", "description: >\n      One."),
         ("macros/incremental/bounds.sql", "{#", "{# Another comment.\n"),
         ("models/marts/fct_product_demand_weekly.sql", "try_sum(quantity)", "sum(quantity)"),
         ("models/marts/dim_customers.yml", "description: >", "config: {partition_by: key_version}\n    description: >"),
-        ("macros/retail/is_paid_in_time.sql", "96 hours", "95 hours"),
+        ("macros/retail/is_paid_in_time.sql", "interval 96 hours", "interval 95 hours"),
         ("seeds/channels.csv", "\nstore,", "\nshop,"),
         ("dbt_project.yml", "small_group_threshold: 10", "small_group_threshold: 11"),
         ("dbt_project.yml", "{{ require_lease() }}", "{{ require_lease(at_end=false) }}"),
     )
-    diff = scope.compare(side, after)
+    diff = scope.compare(side, edited_project(tmp_path, edits))
     assert {name.split(".")[2]: reason for name, reason in diff.changed.items()} == {
         "channels": "its file",
         "dim_customers": "config partition_by None becomes key_version",
@@ -65,24 +53,28 @@ def changed(side, name, old="%}", new="%}{% set x = 1 %}"):
     return replace(side, manifest=replace(side.manifest, macros={**side.manifest.macros, macro: other}))
 
 
+FIRST, SECOND = "{{ first(var('days')) }}", "{{ second() }}"
+
+
 @pytest.mark.parametrize(
-    ("texts", "found"),
+    ("texts", "days", "found"),
     [
-        (["{{ first() }}", "{{ second() }}"], []),
-        (["{{  first()\n}}", "{{ second() }}"], []),
-        (["{{ second() }}"], ["on-run-end: {{ first() }} removed"]),
-        (["{{ second() }}", "{{ first() }}"], ["the order of hooks"]),
+        ([FIRST, SECOND], 1, []),
+        (["{{  first(var('days'))\n}}", SECOND], 1, []),
+        ([SECOND], 1, [f"on-run-end: {FIRST} removed"]),
+        ([SECOND, FIRST], 1, ["the order of hooks"]),
+        ([FIRST, SECOND], 2, [f"on-run-end: {FIRST}, by its macros or variables"]),
     ],
 )
-def test_hooks_are_known_by_their_text(texts, found):
-    def of(*hooks):
+def test_hooks_are_known_by_their_text(texts, days, found):
+    def of(hooks, days):
         nodes = [
             Node(f"operation.on-run-end.{at}", "operation", f"on-run-end-{at}", "", raw_code=text)
             for at, text in enumerate(hooks)
         ]
-        return scope.Side(DbtManifest({node.unique_id: node for node in nodes}), {})
+        return scope.Side(DbtManifest({node.unique_id: node for node in nodes}), {"days": days})
 
-    diff = scope.compare(of("{{ first() }}", "{{ second() }}"), of(*texts))
+    diff = scope.compare(of([FIRST, SECOND], 1), of(texts, days))
     assert (diff.hooks, diff.added, diff.removed) == (found, [], [])
 
 
@@ -103,13 +95,12 @@ def test_a_macro_that_dbt_calls_changes_what_it_builds(side, macro, kinds):
 
 
 def test_a_helper_changes_its_callers_and_not_what_hashes_it(side):
-    callers = {name: node for name, node in side.manifest.nodes.items() if "clean_text(" in node.raw_code}
+    callers = [node for node in side.manifest.nodes.values() if "clean_text(" in node.raw_code]
     assert len(callers) > 5
     after = changed(side, "clean_text", "''", "'-'")
-    nodes = {name: replace(node, compiled_code=f"{node.compiled_code} limit 1") for name, node in callers.items()}
-    manifest = replace(after.manifest, nodes={**after.manifest.nodes, **nodes})
-    diff = scope.compare(side, replace(after, manifest=manifest))
-    assert diff.changed == dict.fromkeys(callers, "SQL, by clean_text")
+    nodes = [replace(node, compiled_code=f"{node.compiled_code} limit 1") for node in callers]
+    diff = scope.compare(side, replace(after, manifest=with_nodes(after.manifest, *nodes)))
+    assert diff.changed == {node.unique_id: "SQL, by clean_text" for node in callers}
 
 
 @pytest.mark.parametrize(
@@ -133,8 +124,7 @@ def test_a_macro_that_no_node_or_hook_calls_is_named(side, macro, uncalled):
 
 def test_an_added_model_changes_only_what_reads_all_models(side):
     node = replace(side.manifest.named("fct_trades"), unique_id="model.retail_lakehouse.new", name="new")
-    manifest = replace(side.manifest, nodes={**side.manifest.nodes, node.unique_id: node})
-    diff = scope.compare(side, replace(side, manifest=manifest))
+    diff = scope.compare(side, replace(side, manifest=with_nodes(side.manifest, node)))
     assert (diff.added, diff.own) == ([node.unique_id], set())
     assert {*diff.changed.values()} == {scope.BY_GRAPH}
     assert {side.manifest.nodes[name].schema for name in diff.changed} <= {"ops", "ops_test__audit", "dbt_test__audit"}

@@ -136,4 +136,4 @@ def test_of_a_table_with_new_columns_these_are_described(sides: list[SqlCatalog]
     former = {name: values for name, values in ROWS.items() if name != "amount"}
     comparison = compared(sides, [former, ROWS], tmp_path, impersonal=IMPERSONAL)
     assert described(comparison) == {"sales.amount": "NULLs 1, distinct 2, -0.25 to 1.50, sum 1.25"}
-    assert [report.columns for report in comparison.tables] == [["amount (decimal128(9, 2)) only after"]]
+    assert [report.columns for report in comparison.tables] == [["amount (DECIMAL(9,2)) only after"]]
