@@ -41,7 +41,6 @@ $(VENV): pyproject.toml uv.lock | $(filter .tools/%,$(UV))
 	@touch $@
 
 $(JARS): python_common/spark/pom.xml python_common/spark/jars.lock | $(VENV)
-	@$(RUN) python -m python_common.spark.java
 	@echo "setup: fetching the jars into python_common/spark/target"
 	@$(RUN) python -m python_common.spark.jars fetch
 	@touch $@

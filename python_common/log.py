@@ -54,7 +54,7 @@ def configure(level: Level = "info", style: Format = "text") -> None:
     log.setLevel(level.upper())
 
 
-def run_module(main: Callable[..., object], *arguments: object) -> None:
+def run_module(main: Callable[..., None], *arguments: object) -> None:
     """Run the main function of a module; a UserError is logged and ends the process with exit code 1."""
     configure()
     try:

@@ -21,6 +21,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 
 from python_common.errors import UserError
 from python_common.log import run_module
+from python_common.spark import java
 
 CENTRAL = "https://repo.maven.apache.org/maven2"
 POM = Path(__file__).with_name("pom.xml")
@@ -144,6 +145,7 @@ def _pom_sha256(pom: Path) -> str:
 def main(command: str, pom: Path = POM, directory: Path | None = None) -> None:
     """Run one of the commands fetch, check and lock."""
     if command == "fetch":
+        java.executable()  # jars are of no use without
         fetch(pom, directory or pom.with_name("target"))
     elif command == "check":
         read_lock(pom)

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 from python_common.errors import UserError
-from python_common.log import run_module
 
 SUPPORTED_VERSIONS = range(17, 24)
 REMEDY = "Install it with `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
@@ -26,7 +25,3 @@ def executable() -> str:
         version = match[1] if match else "of an unknown version"
         raise UserError(f"Java {version} at {path} does not run Spark, which needs 17 to 23", REMEDY)
     return path
-
-
-if __name__ == "__main__":
-    run_module(executable)
