@@ -155,6 +155,8 @@ def test_a_dataset_or_week_that_fails_costs_another(shop: Shop) -> None:
     assert [version.manifest.path for version in exported.published] == ["groups/2020-W53/v1"]
     [issue] = exported.withheld
     assert (issue.object, issue.message[:34]) == ("events", "The export stopped: Not a director"), issue
+    # A run that writes no file of `events` leaves it.
+    assert {row.kind for row in decision.ISSUES.rows(shop.catalog).values() if row.origin == "events"} == {"file"}
     exported = shop.run(EMPTY_WEEK, WEEK)
     assert [version.manifest.path for version in exported.published] == ["events/2020-W52/v1"]
     assert [(issue.object, issue.week) for issue in exported.withheld] == [("events", "2020-W53")]
