@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from python_common.errors import UserError
-from python_common.weeks import IsoWeek
+from python_common.weeks import IsoWeek, weeks_between, weeks_label
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,13 @@ def test_a_week_that_does_not_exist_is_refused_by_name(label: str) -> None:
 def test_the_last_complete_week_ends_at_or_before_now() -> None:
     assert str(IsoWeek.last_complete(datetime(2026, 11, 16, tzinfo=UTC))) == "2026-W46"
     assert str(IsoWeek.last_complete(datetime(2026, 11, 15, 23, 59, tzinfo=UTC))) == "2026-W45"
+
+
+def test_a_range_of_weeks_has_both_ends_and_crosses_a_long_year() -> None:
+    weeks = weeks_between("2020-W52..2021-W01")
+    assert [str(week) for week in weeks] == ["2020-W52", "2020-W53", "2021-W01"]
+    assert weeks_label(weeks) == "2020-W52..2021-W01"
+    assert weeks_label(weeks_between("2020-W53..2020-W53")) == "2020-W53"
+    for wrong, message in {"2020-W52": "is not a range", "2021-W01..2020-W53": "ends before it begins"}.items():
+        with pytest.raises(UserError, match=message):
+            weeks_between(wrong)

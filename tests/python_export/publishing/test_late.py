@@ -18,7 +18,7 @@ from python_common.config.settings import Settings
 from python_common.errors import DeadlineError, Issue, UserError
 from python_common.locks import lock
 from python_common.locks.lease import alone
-from python_common.weeks import IsoWeek, weeks_between, weeks_label
+from python_common.weeks import IsoWeek, weeks_between
 from python_dbt.run import FIGURES_TABLE
 from python_export.cli import run as cli
 from python_export.publishing import hold, late
@@ -195,16 +195,6 @@ def test_the_figures_are_those_of_the_table(catalog: Catalog) -> None:
     arrow = pa.Table.from_pylist(rows)
     catalog.create_table(FIGURES_TABLE, arrow.schema).append(arrow)
     assert late.figures(catalog) == {("events", OLD): late.as_text(rows[0])}
-
-
-def test_a_range_of_weeks_has_both_ends_and_crosses_a_long_year() -> None:
-    weeks = weeks_between("2020-W52..2021-W01")
-    assert [str(week) for week in weeks] == ["2020-W52", "2020-W53", "2021-W01"]
-    assert weeks_label(weeks) == "2020-W52..2021-W01"
-    assert weeks_label(weeks_between("2020-W53..2020-W53")) == "2020-W53"
-    for wrong, message in {"2020-W52": "is not a range", "2021-W01..2020-W53": "ends before it begins"}.items():
-        with pytest.raises(UserError, match=message):
-            weeks_between(wrong)
 
 
 @pytest.mark.parametrize(
