@@ -157,7 +157,8 @@ def parsed_project(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """A target directory of dbt in which this project is parsed."""
 
     def parse(target: Path) -> None:
-        run_dbt_well("--quiet", "parse", "--target-path", str(target), "--log-path", str(target))
+        # What was parsed before would be left where it is.
+        run_dbt_well("--quiet", "parse", "--no-partial-parse", "--target-path", str(target), "--log-path", str(target))
 
     return once("parsed", parse)
 
