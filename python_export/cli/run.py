@@ -165,10 +165,10 @@ def status(
     label = IsoWeek.parse(week) if week else last_week(settings, datetime.now(UTC))
     with thrift.connect(settings) as cursor:
         rows = [row for row in decision.verdicts(cursor, label) if not datasets or row[0] in datasets]
-    if missing := sorted({*(datasets or ())} - {row[0] for row in rows}):
-        raise UserError(
-            f"ops.export_weeks has no row of {', '.join(missing)} {label}", "Name a dataset and a past week"
-        )
+    missing = sorted({*(datasets or ())} - {row[0] for row in rows})
+    if missing or not rows:
+        what = f"{', '.join(missing)} {label}" if missing else label
+        raise UserError(f"ops.export_weeks has no row of {what}", "Name a dataset and a week that is over")
     print_table(("dataset", "week", "verdict", "version", "why", "export root"), rows, as_json)
 
 
