@@ -179,7 +179,7 @@ def of_data(
             *of_code.findings,
             *comparison.added,
             *(
-                Finding("note", name, f"not run: of {', '.join(behind)}, {scope.OF_THE_MOMENT}")
+                Finding("note", name, f"not run: of {', '.join(behind)}, {scope.TIME_DEPENDENT}")
                 for name, behind in sorted({**before.unknown, **after.unknown}.items())
             ),
         ],

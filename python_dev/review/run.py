@@ -158,7 +158,7 @@ def _of_code(
             *(Finding("note", contracts.few(names), reason) for reason, names in layouts.items()),
             *(Finding("note", name, "macro changed, which no node calls") for name in compared.uncalled),
             *(
-                Finding("note", nodes[name].name, f"made of what changes, and not compared: {scope.OF_THE_MOMENT}")
+                Finding("note", nodes[name].name, f"made of what changes, and not compared: {scope.TIME_DEPENDENT}")
                 for name in stale
                 if name in compared.affected
             ),
@@ -174,7 +174,7 @@ def _of_code(
             for name in sorted({*compared.own, *compared.added, *compared.removed})
         },
         not_compared={
-            nodes[name].name: scope.OF_THE_MOMENT for name in stale if name in compared.own and not is_static
+            nodes[name].name: scope.TIME_DEPENDENT for name in stale if name in compared.own and not is_static
         },
     )
 

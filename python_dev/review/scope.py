@@ -22,14 +22,14 @@ from python_dev.review.contracts import differing
 NOT_BUILT = ("access", "contract", "docs", "group", "meta", "tags")
 SETTINGS = ("conf/spark-defaults.conf", "profiles.yml")
 # What has another value in a run than in a compilation without a warehouse.
-OF_THE_RUN = {
+RUN_CONTEXT = {
     *("adapter", "env_var", "flags", "invocation_id", "is_incremental", "load_cached_relation"),
     *("load_relation", "load_result", "run_query", "run_started_at", "statement", "target", "var"),
 }
 # It hashes what masks render: what they do to rows is in compiled SQL.
 NOT_FOLLOWED = "mask_versions"
 CONFIG, HOOK = "config ", "operation"
-OF_THE_MOMENT = "its rows depend on when or how tables were built"
+TIME_DEPENDENT = "its rows depend on when or how tables were built"
 # Reasons that are not the node's: those of all nodes, and of all that read what is declared.
 BY_DBT, BY_GRAPH = "which dbt calls by itself", "what is declared of nodes that its macros read"
 
@@ -166,7 +166,7 @@ class _Difference:
         }
         self.effective: set[str] = set()
         self.names = {name: jinja_names(macro.macro_sql) for name, macro in self.macros.items()}
-        direct = {name for name, one in self.macros.items() if one.has_stand_in or self.names[name] & OF_THE_RUN}
+        direct = {name for name, one in self.macros.items() if one.has_stand_in or self.names[name] & RUN_CONTEXT}
         self.of_the_run = {name for name in self.macros if direct & called(self.macros, [name])}
         self.variables = {*differing(before.variables, after.variables)}
         self.declared = differing(_declared(before.manifest), _declared(after.manifest))
@@ -186,7 +186,7 @@ class _Difference:
         is_text_same = is_same_template(old.raw_code, new.raw_code)
         if old.resource_type == HOOK:
             return "its text" if self.changed & calls or not is_text_same or variables else ""
-        is_decided = is_text_same or not (at_run_time or words & OF_THE_RUN)
+        is_decided = is_text_same or not (at_run_time or words & RUN_CONTEXT)
         is_same = is_decided and is_same_sql(old.compiled_code or "", new.compiled_code or "")
         # What decides whether a node runs decides on no row. `model` is the node itself.
         state = {name for name in at_run_time if self.macros[name].original_file_path.startswith("macros/state/")}
